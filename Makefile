@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export ORT_DISABLE_TELEMETRY := 1
-PACKAGES := api cli shared workers migrations tests benchmarks examples
+PACKAGES := api cli shared workers migrations tests benchmarks examples scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast lint format docs bench audit lock clean
@@ -32,6 +32,7 @@ lint: setup ## Check style, types, import contracts and the lock file
 	$(BIN)/ruff format --check $(PACKAGES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate_docs.py --check
 	sh -n scripts/*.sh
 
 format: setup ## Format and fix what can be fixed
@@ -40,6 +41,9 @@ format: setup ## Format and fix what can be fixed
 
 bench: setup ## Measure decode speed beside onnxruntime-genai (needs an idle machine, ~3 minutes)
 	$(BIN)/python benchmarks/run.py
+
+docs: setup ## Write the generated pages of docs/ anew
+	$(BIN)/python scripts/generate_docs.py
 
 lock: setup ## Write constraints.txt anew from what is installed
 	$(BIN)/pip freeze --exclude-editable > constraints.txt

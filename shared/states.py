@@ -34,7 +34,7 @@ TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, J
 RETRYABLE = TERMINAL - {JobState.COMPLETED}
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED, JobState.EXPIRED, JobState.DEAD}),
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED, JobState.EXPIRED}),
     # running → running is a claim after the lease of an earlier attempt ran out.
     JobState.RUNNING: TERMINAL | {JobState.QUEUED, JobState.RUNNING},
     JobState.COMPLETED: frozenset(),
