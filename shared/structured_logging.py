@@ -50,12 +50,16 @@ def _places(error: BaseException) -> list[str]:
 
 
 class LibraryHandler(logging.Handler):
-    """Hands records of other libraries on: their message template only, never its arguments."""
+    """Hands records of other libraries on: a template without its arguments, or else just the place.
+
+    A record without arguments may be a text with data already in it; only its place in the source is safe to show.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record's template and, if there is one, its exception's type and places."""
         log = structlog.get_logger(record.name)
-        log.log(record.levelno, str(record.msg)[:200], logger=record.name, exc_info=record.exc_info or None)
+        said = str(record.msg)[:200] if record.args else f"{record.filename}:{record.lineno} {record.funcName}"
+        log.log(record.levelno, said, logger=record.name, exc_info=record.exc_info or None)
 
 
 def configure(role: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
