@@ -36,7 +36,8 @@ class SamplingParams(BaseModel):
     @field_validator("stop", mode="before")
     @classmethod
     def _single_stop_string(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
+        # A list becomes a tuple here: strict validation, which the API uses, takes no list for one.
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
     @property
     def greedy(self) -> bool:
