@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, func, not_, or_, select, true, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from shared import audit, outbox
+from shared.errors import CancelledError
 from shared.models import Attempt, FailureMetric, Job, JsonObject, Result
 from shared.states import JobState, sources_of
 
@@ -25,6 +26,9 @@ class JobError:
     code: str
     message: str
     retryable: bool
+
+
+CANCELLED = JobError(CancelledError.code, "cancelled by the client", retryable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,28 @@ class Renewal:
     cancelled: frozenset[str]
 
 
+def _waiting() -> ColumnElement[bool]:
+    return and_(Job.state == JobState.QUEUED, Job.run_after <= func.now())
+
+
 def _claimable() -> ColumnElement[bool]:
-    waiting = and_(Job.state == JobState.QUEUED, Job.run_after <= func.now())
     abandoned = and_(Job.state == JobState.RUNNING, Job.lease_until < func.now(), Job.attempt < Job.max_attempts)
     in_time = or_(Job.deadline.is_(None), Job.deadline > func.now())
-    return and_(or_(waiting, abandoned), in_time, Job.cancel_requested_at.is_(None))
+    return and_(or_(_waiting(), abandoned), in_time, Job.cancel_requested_at.is_(None))
 
 
-def claim(session: Session, job_id: str, worker_id: str, lease: timedelta) -> Job | None:
-    """Take the job: lease it, count the attempt, raise the fence. None: somebody else has it, or it has ended."""
+def _suspect() -> ColumnElement[bool]:
+    return or_(Job.isolate, Job.state == JobState.RUNNING)
+
+
+def claim(session: Session, job_id: str, worker_id: str, lease: timedelta, *, alone: bool = True) -> Job | None:
+    """Take the job: lease it, count the attempt, raise the fence. None: somebody else has it, or it has ended.
+
+    A job whose worker was lost may be what killed it: a caller that is not `alone` does not get it (see `is_suspect`).
+    """
     job = session.scalars(
         update(Job)
-        .where(Job.id == job_id, _claimable())
+        .where(Job.id == job_id, _claimable(), true() if alone else not_(_suspect()))
         .values(
             state=JobState.RUNNING,
             fence=Job.fence + 1,
@@ -71,6 +85,7 @@ def claim(session: Session, job_id: str, worker_id: str, lease: timedelta) -> Jo
             worker_id=worker_id,
             lease_until=func.now() + lease,
             started_at=func.coalesce(Job.started_at, func.now()),
+            isolate=_suspect(),
         )
         .returning(Job)
     ).one_or_none()
@@ -78,6 +93,17 @@ def claim(session: Session, job_id: str, worker_id: str, lease: timedelta) -> Jo
         close_attempts(session, [job_id], outcome="lost")
         session.execute(insert(Attempt).values(job_id=job_id, fence=job.fence, worker_id=worker_id))
     return job
+
+
+def is_suspect(session: Session, job_id: str) -> bool:
+    """Whether the job can be claimed, but only by a worker that runs nothing else meanwhile."""
+    return session.scalar(select(Job.id).where(Job.id == job_id, _claimable(), _suspect())) is not None
+
+
+def outcome_of(session: Session, job_id: str, fence: int) -> JobState | None:
+    """Return where the attempt with `fence` left the job; None: a later one claimed it, or it is gone."""
+    state = session.scalar(select(Job.state).where(Job.id == job_id, Job.fence == fence))
+    return None if state is None else JobState(state)
 
 
 def renew(session: Session, held: Mapping[str, int], lease: timedelta) -> Renewal:
@@ -140,33 +166,50 @@ def close(session: Session, job_id: str, fence: int, state: JobState, error: Job
 
 
 def give_back(  # noqa: PLR0913  # one argument per fact of the transition
-    session: Session, job_id: str, fence: int, delay: timedelta, error: JobError, *, free: bool
+    session: Session,
+    job_id: str,
+    fence: int,
+    delay: timedelta,
+    error: JobError,
+    *,
+    free: bool,
+    isolate: bool = False,
 ) -> bool:
-    """Queue a running job again after `delay`; False: fence lost.
+    """Queue a running job again after `delay`, or cancel it if its client asked for that; False: fence lost.
 
-    `free` returns the attempt too: the job was handed back by a stopping worker and is not to blame.
+    `free` returns the attempt too: the job is not to blame. `isolate` makes the coming attempts run alone.
     """
     job = _leave_running(
         session,
         job_id,
         fence,
         JobState.QUEUED,
+        Job.cancel_requested_at.is_(None),
         run_after=func.now() + delay,
         finished_at=None,
         published_at=None,
         attempt=Job.attempt - (1 if free else 0),
+        isolate=true() if isolate else Job.isolate,
     )
     if job is None:
-        return False
+        return close(session, job_id, fence, JobState.CANCELLED, CANCELLED)
     outbox.enqueue(session, [job], not_before=job.run_after)
     _record_end(session, job, outcome=JobState.QUEUED, error=error)
     return True
 
 
-def _leave_running(session: Session, job_id: str, fence: int, state: JobState, **values: Any) -> Job | None:  # noqa: ANN401  # column values of mixed types
+def _leave_running(  # one keyword per column, of mixed types
+    session: Session,
+    job_id: str,
+    fence: int,
+    state: JobState,
+    *conditions: ColumnElement[bool],
+    **values: Any,  # noqa: ANN401
+) -> Job | None:
+    held = [Job.id == job_id, Job.fence == fence, Job.state.in_(sources_of(state) & {JobState.RUNNING})]
     return session.scalars(
         update(Job)
-        .where(Job.id == job_id, Job.fence == fence, Job.state.in_(sources_of(state) & {JobState.RUNNING}))
+        .where(*held, *conditions)
         .values({"state": state, "lease_until": None, "finished_at": func.now(), **values})
         .returning(Job)
     ).one_or_none()

@@ -1,15 +1,15 @@
 """What maintenance mends: leases that ran out, deadlines that passed, messages the broker lost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Select, func, select, text, update
+from sqlalchemy import ColumnElement, Select, and_, func, select, text, update
 from sqlalchemy.orm import Session
 
 from shared import audit, leases, outbox
-from shared.errors import AttemptsExhaustedError, CancelledError, DeadlineExceededError, TokenmillError
+from shared.errors import AttemptsExhaustedError, DeadlineExceededError
 from shared.leases import JobError
-from shared.models import Job
+from shared.models import Job, Outbox
 from shared.states import JobState
 
 ADVISORY_LOCK = 0x746D696C  # any constant: one reaper at a time, others pass
@@ -37,16 +37,13 @@ def reap(session: Session) -> int:
 
 def _settle(session: Session, job: Job) -> None:
     if job.cancel_requested_at is not None:
-        _end(session, job, JobState.CANCELLED, CancelledError("cancelled by the client"))
+        leases.close(session, job.id, job.fence, JobState.CANCELLED, leases.CANCELLED)
     elif job.attempt >= job.max_attempts:
         spent = f"all {job.max_attempts} attempts ended with a lost worker: check the worker logs, then retry the job"
-        _end(session, job, JobState.DEAD, AttemptsExhaustedError(spent))
+        error = JobError(AttemptsExhaustedError.code, spent, AttemptsExhaustedError.retryable)
+        leases.close(session, job.id, job.fence, JobState.DEAD, error)
     else:
-        leases.give_back(session, job.id, job.fence, timedelta(0), WORKER_LOST, free=False)
-
-
-def _end(session: Session, job: Job, state: JobState, error: TokenmillError) -> None:
-    leases.close(session, job.id, job.fence, state, JobError(error.code, error.message, error.retryable))
+        leases.give_back(session, job.id, job.fence, timedelta(0), WORKER_LOST, free=False, isolate=True)
 
 
 def expire(session: Session) -> int:
@@ -70,13 +67,14 @@ def expire(session: Session) -> int:
     return len(late)
 
 
-def queued_per_model(session: Session) -> dict[str, int]:
-    """Return how many jobs of each model are due and wait for a worker."""
-    rows = session.execute(
-        select(Job.model, func.count())
-        .where(Job.state == JobState.QUEUED, Job.run_after <= func.now())
-        .group_by(Job.model)
-    )
+def _published() -> ColumnElement[bool]:
+    unpublished = select(Outbox.id).where(Outbox.job_id == Job.id)
+    return and_(Job.state == JobState.QUEUED, Job.run_after <= func.now(), ~unpublished.exists())
+
+
+def published_per_model(session: Session) -> dict[str, int]:
+    """Return how many due jobs of each model wait for a worker and ought to have a message in the broker."""
+    rows = session.execute(select(Job.model, func.count()).where(_published()).group_by(Job.model))
     return {row[0]: row[1] for row in rows}
 
 
@@ -96,10 +94,11 @@ def republish(session: Session, missing: Mapping[str, int], older_than: timedelt
 
 
 def _stale(model: str, older_than: timedelta) -> Select[Job]:
-    waiting: Sequence[ColumnElement[bool]] = (
-        Job.model == model,
-        Job.state == JobState.QUEUED,
-        Job.run_after <= func.now(),
-        Job.published_at < func.now() - older_than,
-    )
-    return select(Job).where(*waiting).order_by(Job.published_at)
+    # A job whose relay was overtaken by a claim was never noted as published; the claim that gave it back wrote anew.
+    old = func.coalesce(Job.published_at, Job.run_after) < func.now() - older_than
+    return select(Job).where(Job.model == model, _published(), old).order_by(Job.published_at)
+
+
+def wake(session: Session, job_id: str) -> None:
+    """Write an outbox row for a queued job whose message a worker took but could not act on."""
+    outbox.enqueue(session, session.scalars(select(Job).where(Job.id == job_id, Job.state == JobState.QUEUED)).all())
