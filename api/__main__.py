@@ -1,0 +1,59 @@
+"""`python -m api`: serve the API until SIGTERM or SIGINT."""
+
+import socket
+import sys
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from api.app import create_app
+from shared import structured_logging
+from shared.settings import get_settings
+
+DRAIN_SECONDS = 10
+_log = structlog.get_logger(__name__)
+
+
+class Server(uvicorn.Server):
+    """Says where it listens, and lets long polls go when it is told to stop."""
+
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        """Serve `app`; port 0 takes a free one."""
+        # No access log: it would hold query strings. Forwarded addresses are trusted from nobody.
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+        )
+        super().__init__(config)
+        self._app = app
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Bind, then log address and port."""
+        await super().startup(sockets)
+        for listener in (listener for server in self.servers for listener in server.sockets):
+            host, port = listener.getsockname()[:2]
+            _log.info("api_listening", host=host, port=port)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer those who wait for a job with its state as it is, then stop."""
+        self._app.state.services.waiter.release()
+        await super().shutdown(sockets)
+
+
+def main() -> int:
+    """Run the server; return the exit code."""
+    settings = get_settings()
+    structured_logging.configure("api", level=settings.log_level)
+    Server(create_app(settings), settings.api_host, settings.api_port).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

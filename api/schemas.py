@@ -1,0 +1,93 @@
+"""What clients send: a job."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from shared.errors import InvalidInputError
+from shared.sampling import SamplingParams
+from shared.states import Priority
+
+MAX_METADATA_PAIRS = 16
+_RFC3339 = "an RFC 3339 time with its offset, such as 2030-01-31T12:00:00Z, or Unix seconds"
+
+
+def _instant(value: object) -> datetime:
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+        if isinstance(value, str) and (parsed := datetime.fromisoformat(value)).tzinfo is not None:
+            return parsed.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise ValueError(f"it must be {_RFC3339}")
+
+
+Deadline = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}], "description": _RFC3339}),
+]
+MetadataKey = Annotated[str, Field(min_length=1, max_length=64)]
+MetadataValue = Annotated[str, Field(max_length=512)]
+
+
+class ChatMessage(BaseModel):
+    """One turn of a conversation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = Field(min_length=1)
+
+
+class JobRequest(BaseModel):
+    """A job as it is submitted: exactly one of `prompt` and `messages`, the rest optional."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {"prompt": "Summarise in one sentence: ...", "sampling": {"max_tokens": 64}, "priority": "low"},
+                {
+                    "messages": [
+                        {"role": "system", "content": "Answer with a single word."},
+                        {"role": "user", "content": "Which city is the capital of France?"},
+                    ],
+                    "metadata": {"document": "42"},
+                },
+            ]
+        },
+    )
+
+    model: str | None = Field(default=None, description="An installed model; the default one when absent")
+    prompt: str | None = Field(default=None, min_length=1, description="One user message")
+    messages: tuple[ChatMessage, ...] | None = Field(default=None, min_length=1)
+    sampling: SamplingParams = Field(default_factory=SamplingParams)
+    priority: Priority = Priority.NORMAL
+    deadline: Deadline | None = Field(default=None, description="The job expires if it has not finished by then")
+    metadata: dict[MetadataKey, MetadataValue] = Field(
+        default_factory=dict, max_length=MAX_METADATA_PAIRS, description="Your labels: kept in clear, echoed back"
+    )
+
+    def conversation(self) -> list[dict[str, str]]:
+        """Return the messages; a bare prompt is one of the user.
+
+        Raises:
+            InvalidInputError: both or neither of `prompt` and `messages` were sent.
+        """
+        if self.prompt is not None and self.messages is not None:
+            raise InvalidInputError("prompt and messages exclude each other: send one of them", field="messages")
+        if self.prompt is not None:
+            return [{"role": "user", "content": self.prompt}]
+        if self.messages is not None:
+            return [message.model_dump() for message in self.messages]
+        raise InvalidInputError("prompt is required: send prompt or messages", field="prompt")
+
+    def canonical(self) -> bytes:
+        """Return bytes that are equal for equal jobs, whatever the order of names or which defaults were spelt out."""
+        sent: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(sent, sort_keys=True).encode()
