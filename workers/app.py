@@ -1,0 +1,99 @@
+"""A worker process, composed: its parts are built here and nowhere else."""
+
+from collections.abc import Callable
+
+import structlog
+from pydantic import SecretStr
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from shared import model_registry, workers_repository
+from shared.celery_app import create_celery
+from shared.crypto import KeyRing
+from shared.database import Database
+from shared.model_registry import ModelVersion
+from shared.outbox import queue_for
+from shared.privacy import Scrubber
+from shared.settings import Settings
+from workers import tasks
+from workers.connections import open_database
+from workers.consumer import Consumer
+from workers.figures import Figures
+from workers.heartbeat import Heartbeat
+from workers.held_jobs import HeldJobs
+from workers.identity import Identity
+from workers.isolation_gate import IsolationGate
+from workers.job_content import JobContent
+from workers.job_runner import JobRunner
+from workers.job_store import JobStore
+from workers.loaded_model import LoadedModel
+from workers.stop_signals import StopSignals
+from workers.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+def _keyring(key: SecretStr | None) -> KeyRing:
+    return KeyRing.from_setting(None if key is None else key.get_secret_value())
+
+
+def _tell(database: Database, write: Callable[[Session], None]) -> None:
+    """Write what is good to know but not needed to start."""
+    try:
+        with database.transaction() as session:
+            write(session)
+    except SQLAlchemyError as error:
+        log.warning("database away at start", error_type=type(error).__name__)
+
+
+def _announce(database: Database, identity: Identity, version: ModelVersion) -> None:
+    manifest = version.manifest.model_dump(mode="json")
+    _tell(database, lambda session: workers_repository.beat(session, identity.heartbeat("starting", {})))
+    _tell(
+        database, lambda session: workers_repository.remember_version(session, version.name, version.version, manifest)
+    )
+
+
+def create_worker(settings: Settings, cores: tuple[int, ...], signals: StopSignals) -> Worker:
+    """Build a worker with the model of `settings` loaded, one thread per core, and nothing started.
+
+    Raises:
+        TokenmillError: a setting is missing, or the model is missing, damaged or of a kind that cannot be served.
+    """
+    version = model_registry.resolve(settings.model, settings.model_dir)
+    identity = Identity(cores, version.name, f"{version.name}@{version.version}")
+    keyring, celery = _keyring(settings.encryption_key), create_celery(settings, model=version.name)
+    database = open_database(settings, "worker")
+    _announce(database, identity, version)
+    model = LoadedModel.load(version, settings, threads=len(cores))
+    held, gate = HeldJobs(settings.lease), IsolationGate()
+    runner = JobRunner(
+        store=JobStore(database, identity.worker_id, settings.lease),
+        content=JobContent(keyring, Scrubber(), model.tokenizer),
+        engine=model.engine,
+        held=held,
+        gate=gate,
+        model_version=identity.model_version,
+    )
+    tasks.register(celery, runner.run)
+    heartbeat = Heartbeat(
+        # A connection of its own: a full pool must not cost a lease.
+        database=open_database(settings, "worker heartbeat", pool_size=1),
+        settings=settings,
+        identity=identity,
+        held=held,
+        engine=model.engine,
+        figures=Figures(model.engine).read,
+    )
+    consumer = Consumer(
+        celery, name=identity.worker_id, queue=queue_for(version.name), concurrency=settings.max_num_seqs
+    )
+    return Worker(
+        engine=model.engine,
+        consumer=consumer,
+        heartbeat=heartbeat,
+        held=held,
+        gate=gate,
+        signals=signals,
+        drain_timeout=settings.drain_timeout,
+    )

@@ -1,0 +1,43 @@
+"""What a worker says of itself with each heartbeat: load, memory, slots and token counts."""
+
+import time
+
+import psutil
+
+from shared.models import JsonObject
+from workers.engine import Engine
+
+
+class Figures:
+    """Figures of this process and its engine; rates are over the time since the last call. One caller only."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Begin counting."""
+        self._engine = engine
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # the first call has nothing to compare with and says 0
+        self._seen_at = time.monotonic()
+        self._seen_tokens = 0
+
+    def read(self) -> JsonObject:
+        """Return the present figures."""
+        stats = self._engine.stats()
+        return {
+            "cpu_percent": self._process.cpu_percent(),
+            "rss_bytes": self._process.memory_info().rss,
+            "kv_bytes": self._engine.runner.kv_bytes,
+            "slots": stats.max_num_seqs,
+            "running": stats.running,
+            "waiting": stats.waiting,
+            "occupancy": round(stats.occupancy, 4),
+            "tokens_per_second": round(self._rate(stats.generated_tokens), 1),
+            "prompt_tokens": stats.prompt_tokens,
+            "generated_tokens": stats.generated_tokens,
+            "finished": stats.finished,
+            "failed": stats.failed,
+        }
+
+    def _rate(self, tokens: int) -> float:
+        now, before = time.monotonic(), (self._seen_at, self._seen_tokens)
+        self._seen_at, self._seen_tokens = now, tokens
+        return (tokens - before[1]) / max(now - before[0], 1e-3)
