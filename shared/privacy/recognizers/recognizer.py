@@ -1,0 +1,117 @@
+"""What a recognizer is: RE2 patterns whose first group is the value, and a check in code for what RE2 cannot say."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import re2
+
+from shared.privacy.fold import View
+from shared.privacy.words import Words, one_of
+
+# RE2 has no look-around. Borders are consumed outside group 1 and the search resumes at the end of that group, so one
+# character can close a value and open the next. `\b` and its kin fail between Chinese and digits.
+LEFT = r"(?:^|[^0-9A-Za-z_])"
+RIGHT = r"(?:[^0-9A-Za-z_]|$)"
+LEFT_OF_DIGITS = r"(?:^|[^0-9_])"
+RIGHT_OF_DIGITS = r"(?:[^0-9_]|$)"
+
+_TOKEN = re.compile(rb"[0-9A-Za-z_]*")
+_LETTERS_BEFORE = re.compile(r"[a-z]+\Z")
+_ESCAPE_BEFORE = re.compile(r"\\[nrt]\Z")
+_LABELS = one_of(
+    "tel telephone phone mobile mob cell fax call sms contact no num number id idcard card cardno pan acct account "
+    "ssn ip ipv v at or and to from is user"
+)
+_LETTERS_AFTER = frozenset({"ext", "x", "and", "or", "com", "cn", "net", "is", "tel"})
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A stretch of the view, in bytes, that a pattern matched."""
+
+    view: View
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        """The folded characters."""
+        return self.view.text(self.start, self.end)
+
+    @property
+    def alphanumerics(self) -> str:
+        """The value without blanks and punctuation, upper case."""
+        return "".join(filter(str.isalnum, self.text)).upper()
+
+    def before(self, length: int) -> str:
+        """Up to `length` lower-case characters in front."""
+        return self.view.before(self.start, length)
+
+    def after(self, length: int) -> str:
+        """Up to `length` lower-case characters behind."""
+        return self.view.after(self.end, length)
+
+    def near(self, words: Words, *, before: int, after: int = 0) -> bool:
+        """Tell whether one of `words` stands within so many characters."""
+        return bool(words.search(self.before(before)) or (after and words.search(self.after(after))))
+
+    def first(self, length: int) -> "Candidate":
+        """Narrow to the first `length` bytes."""
+        return replace(self, end=self.start + length)
+
+    @property
+    def borders_are_clear(self) -> bool:
+        """Letters may touch digits only where the width changes, after an escape, or as a label (`tel138...`)."""
+        return self._left_is_clear and self._right_is_clear
+
+    @property
+    def _left_is_clear(self) -> bool:
+        letters = _LETTERS_BEFORE.search(before := self.before(12))
+        if not letters or letters[0] in _LABELS or self.view.width_changes(self.start):
+            return True
+        return bool(_ESCAPE_BEFORE.search(before))
+
+    @property
+    def _right_is_clear(self) -> bool:
+        after = self.after(5)
+        letters = re.match(r"[a-z]+", after)
+        return not letters or letters[0] in _LETTERS_AFTER or self.view.width_changes(self.end)
+
+
+Check = Callable[[Candidate], Candidate | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recognizer:
+    """Finds values of one entity. `needs` are bytes of which one must occur in the view for the search to start."""
+
+    entity: str
+    pattern: Any
+    check: Check
+    needs: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, entity: str, pattern: str, check: Check, *, needs: tuple[str, ...] = ()) -> "Recognizer":
+        """Compile `pattern`; a construct that needs backtracking is refused by RE2 here."""
+        options = re2.Options()
+        options.log_errors = False  # RE2 would write the pattern to stderr
+        return cls(entity, re2.compile(pattern, options), check, tuple(word.encode() for word in needs))
+
+    def find(self, view: View) -> Iterator[Candidate]:
+        """Yield accepted values in order. A refused one hides nothing behind its first word."""
+        if self.needs and not any(word in view.data for word in self.needs):
+            return
+        position = 0
+        while match := self.pattern.search(view.data, position):
+            start, end = match.span(1)
+            found = self.check(Candidate(view, start, end))
+            if found:
+                yield found
+            position = found.end if found else _next_token(view.data, start)
+
+
+def _next_token(data: bytes, start: int) -> int:
+    match = _TOKEN.match(data, start)
+    return max(match.end() if match else 0, start + 1)

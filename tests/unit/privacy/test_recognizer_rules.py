@@ -1,0 +1,48 @@
+# ruff: noqa: RUF001  # full-width forms are what is tested
+"""Rules that every recognizer module keeps."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+import re2
+
+from shared.privacy import Scrubber, recognizers
+from shared.privacy.recognizers.recognizer import Recognizer
+from shared.privacy.span import PRIORITY
+
+MODULES = sorted(Path(recognizers.__file__).parent.glob("*.py"))
+SCRUBBER = Scrubber()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_no_class_that_fails_between_chinese_and_digits(module: Path) -> None:
+    code = "\n".join(line for line in module.read_text().split("\n") if not line.lstrip().startswith("#"))
+    assert not re.search(r"\\[bwdBWD]", code)
+
+
+def test_every_entity_has_a_priority() -> None:
+    assert {recognizer.entity for recognizer in recognizers.BUILT_IN} <= set(PRIORITY)
+
+
+def test_a_backtracking_pattern_is_refused() -> None:
+    with pytest.raises(re2.error):
+        Recognizer.of("PHONE", r"(?<![0-9])([0-9]+)", lambda candidate: candidate)
+
+
+UNITS = (".", "1", "@", "1.", "a@", "1@", "12 ", "138 1234 ", "4111-", "+1 ", ":1", "://a:b@", "a://b@", "(0", "x@y.")
+
+
+@pytest.mark.parametrize("unit", [*UNITS, "13812345678 ", "\u200b", "１", "<PHONE_1>", "tel 1 ", "版本1.1.1.1"])
+def test_time_is_linear(unit: str) -> None:
+    """Four times the text may cost at most twelve times the time: quadratic work would cost sixteen."""
+    short = unit * (20_000 // len(unit))
+    fastest = [min(_seconds(short * times) for _ in range(3)) for times in (1, 4)]
+    assert fastest[1] < 12 * fastest[0] + 0.01
+
+
+def _seconds(text: str) -> float:
+    started = time.perf_counter()
+    SCRUBBER.scrub(text)
+    return time.perf_counter() - started
