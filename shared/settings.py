@@ -7,12 +7,23 @@ import os
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
+
+
+def _seconds(value: object) -> object:
+    """Take `2` and `2.5` for seconds: from the environment every value is text, which pydantic reads as ISO 8601."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds)]
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -50,15 +61,15 @@ class Settings(BaseSettings):
     max_model_len: int = Field(default=2048, ge=64, description="Tokens per slot; capped at the model's context")
     max_num_batched_tokens: int = Field(default=512, ge=16, description="Tokens of prefill between two decode steps")
     max_attempts: int = Field(default=3, ge=1, le=100, description="Attempts before a job is dead")
-    lease: timedelta = Field(default=timedelta(seconds=30), description="How long a claim holds without heartbeat")
-    heartbeat: timedelta = Field(default=timedelta(seconds=5), description="Interval between lease renewals")
-    republish_after: timedelta = Field(
+    lease: Duration = Field(default=timedelta(seconds=30), description="How long a claim holds without heartbeat")
+    heartbeat: Duration = Field(default=timedelta(seconds=5), description="Interval between lease renewals")
+    republish_after: Duration = Field(
         default=timedelta(seconds=10), description="Age of a publication after which a queued job may be published anew"
     )
-    visibility_timeout: timedelta = Field(
+    visibility_timeout: Duration = Field(
         default=timedelta(hours=6), description="Longer than the longest job; the lease, not this, recovers jobs"
     )
-    drain_timeout: timedelta = Field(default=timedelta(seconds=60), description="SIGTERM: finish slots within this")
+    drain_timeout: Duration = Field(default=timedelta(seconds=60), description="SIGTERM: finish slots within this")
     queue_limit: int = Field(default=1_000_000, ge=1, description="Queued jobs beyond which submissions get 429")
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, description="Largest body of a native submission")
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
