@@ -43,7 +43,11 @@ class ResultFile:
         if overwrite:
             self._file.truncate(0)
             self._previous_path.unlink(missing_ok=True)
-        self._refuse_foreign(plan_digest)
+        try:
+            _refuse_foreign(path, self._file, plan_digest)
+        except InvalidInputError:
+            self._file.close()
+            raise
         _cut_torn_line(self._file)
         self._kept_until = 0
         self._in_step = True
@@ -104,21 +108,6 @@ class ResultFile:
         if self._previous_file:
             self._previous_file.close()
 
-    def _refuse_foreign(self, plan_digest: str) -> None:
-        first = self._file.readline()
-        self._file.seek(0)
-        if not first:
-            return
-        if not first.startswith(FIRST_BYTES) and not FIRST_BYTES.startswith(first):
-            raise InvalidInputError(f"{self.path} is no result file: name another one with -o", field="--output")
-        record = from_line(first)
-        if record is not None and not record["key"].startswith(plan_digest + "-"):
-            raise InvalidInputError(
-                f"{self.path} holds results of another instruction, model or sampling: name another file with -o, "
-                "or discard them with --overwrite",
-                field="--output",
-            )
-
     def _next_in_place(self, key: str) -> Record | None:
         line = self._file.readline()
         record = from_line(line)
@@ -174,6 +163,22 @@ def _open_locked(path: Path) -> BinaryIO:
             f"another run is writing to {path}: wait for it or name another file", field="--output"
         ) from error
     return file
+
+
+def _refuse_foreign(path: Path, file: BinaryIO, plan_digest: str) -> None:
+    first = file.readline()
+    file.seek(0)
+    if not first:
+        return
+    if not first.startswith(FIRST_BYTES) and not FIRST_BYTES.startswith(first):
+        raise InvalidInputError(f"{path} is no result file: name another one with -o", field="--output")
+    record = from_line(first)
+    if record is not None and not record["key"].startswith(plan_digest + "-"):
+        raise InvalidInputError(
+            f"{path} holds results of another instruction, model or sampling: name another file with -o, "
+            "or discard them with --overwrite",
+            field="--output",
+        )
 
 
 def _cut_torn_line(file: BinaryIO) -> None:
