@@ -1,0 +1,94 @@
+"""A `ModelRunner` without a model: the next token is a function of what stands in the row, and of nothing else."""
+
+import threading
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from workers.engine.model_runner import Logits
+
+VOCAB_SIZE = 128
+EOS = 2
+
+
+def decode(ids: list[int]) -> str:
+    """Token 65 is "A": ids are the bytes of the text, so characters beyond ASCII take several."""
+    return bytes(ids).decode("utf-8", errors="replace")
+
+
+class FakeRunner:
+    """Rows hold token ids. Wrong rows or positions raise, so a scheduler that loses track is found out."""
+
+    context_length = 4096
+    vocab_size = VOCAB_SIZE
+    eos_token_ids = frozenset({EOS})
+    kv_bytes = 0
+
+    def __init__(self, max_num_seqs: int = 4, max_model_len: int = 256, vocab_size: int = VOCAB_SIZE) -> None:
+        self.max_num_seqs, self.max_model_len, self.vocab_size = max_num_seqs, max_model_len, vocab_size
+        self.rows: list[list[int]] = [[] for _ in range(max_num_seqs)]
+        self.scripts: dict[tuple[int, ...], list[int]] = {}
+        self.poison: set[int] = set()
+        self.not_a_number: set[int] = set()
+        self.calls: list[tuple[str, int, int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.warmed_up = 0
+        self.closed = 0
+
+    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
+        self.calls.append(("prefill", row, len(token_ids)))
+        self.gate.wait(10)
+        self._append(row, token_ids, position)
+        return self._logits([row])
+
+    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
+        self.calls.append(("decode", first_row, len(token_ids)))
+        self.gate.wait(10)
+        rows = range(first_row, first_row + len(token_ids))
+        for row, token_id, position in zip(rows, token_ids, positions, strict=True):
+            self._append(row, [token_id], position)
+        return self._logits(rows)
+
+    def move(self, source: int, target: int, tokens: int) -> None:
+        self.rows[target] = self.rows[source][:tokens]
+
+    def warm_up(self) -> None:
+        self.warmed_up += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @property
+    def decode_sizes(self) -> list[int]:
+        return [count for kind, _, count in self.calls if kind == "decode"]
+
+    @property
+    def prefill_sizes(self) -> list[int]:
+        return [count for kind, _, count in self.calls if kind == "prefill"]
+
+    def _append(self, row: int, token_ids: Sequence[int], position: int) -> None:
+        if position > len(self.rows[row]):
+            raise AssertionError(f"row {row} holds {len(self.rows[row])} tokens, not {position}")
+        self.rows[row] = [*self.rows[row][:position], *token_ids]
+
+    def _logits(self, rows: Sequence[int]) -> Logits:
+        for row in rows:
+            if self.poison & set(self.rows[row]):
+                raise MemoryError("poisoned row")
+        return np.stack([self._row_logits(self.rows[row]) for row in rows])
+
+    def _row_logits(self, tokens: list[int]) -> Logits:
+        if self.not_a_number & set(tokens):
+            return np.full(self.vocab_size, np.nan, np.float32)
+        for prompt, script in self.scripts.items():
+            if tuple(tokens[: len(prompt)]) == prompt:
+                return self._certain(script[len(tokens) - len(prompt)])
+        random = np.random.default_rng(zlib.crc32(repr(tokens).encode()))
+        return random.normal(size=self.vocab_size).astype(np.float32)
+
+    def _certain(self, token_id: int) -> Logits:
+        row = np.zeros(self.vocab_size, np.float32)
+        row[token_id] = 10
+        return row

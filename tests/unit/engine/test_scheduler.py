@@ -1,0 +1,165 @@
+import pytest
+
+from shared.errors import ConfigurationError
+from workers.engine.scheduler import Move, Scheduler, SchedulerConfig, StepBatch
+from workers.engine.sequence import GenerationRequest, Sequence
+
+
+def sequence(name: str, prompt: int = 4, *, priority: int = 0, deadline: float | None = None) -> Sequence:
+    return Sequence(GenerationRequest(name, list(range(prompt)), priority=priority, deadline=deadline), arrived_at=0.0)
+
+
+def scheduler(max_num_seqs: int = 4, budget: int = 512, chunk: int = 128, wait: float = 0.0) -> Scheduler:
+    return Scheduler(SchedulerConfig(max_num_seqs, budget, chunk, wait))
+
+
+def compute(batch: StepBatch) -> None:
+    for chunk in batch.prefills:
+        chunk.sequence.num_computed_tokens = chunk.stop
+    for decoded in batch.decodes:
+        decoded.num_computed_tokens += 1
+
+
+def names(sequences: list[Sequence] | tuple[Sequence, ...]) -> list[str]:
+    return [item.request.id for item in sequences]
+
+
+def test_admits_by_priority_then_deadline_then_arrival() -> None:
+    subject = scheduler(max_num_seqs=8)
+    for item in (
+        sequence("low", priority=6),
+        sequence("late", deadline=9.0),
+        sequence("no deadline"),
+        sequence("soon", deadline=5.0),
+        sequence("second without deadline"),
+    ):
+        subject.add(item)
+    subject.schedule(now=1.0)
+    assert names(subject.running) == ["soon", "late", "no deadline", "second without deadline", "low"]
+
+
+def test_admits_no_more_than_there_are_rows() -> None:
+    subject = scheduler(max_num_seqs=2)
+    for name in "abc":
+        subject.add(sequence(name))
+    compute(subject.schedule(1.0))
+    assert names(subject.running) == ["a", "b"]
+    assert names(list(subject.waiting)) == ["c"]
+
+
+def test_long_prompts_are_cut_at_fixed_borders_whatever_else_runs() -> None:
+    alone, mixed = scheduler(budget=200), scheduler(budget=200)
+    mixed.add(sequence("short", 3))
+    compute(mixed.schedule(1.0))
+    cuts = []
+    for subject in (alone, mixed):
+        long = sequence("long", 300)
+        subject.add(long)
+        chunks = []
+        while not long.prefilled:
+            batch = subject.schedule(1.0)
+            chunks += [(chunk.start, chunk.stop) for chunk in batch.prefills if chunk.sequence is long]
+            compute(batch)
+        cuts.append(chunks)
+    assert cuts[0] == cuts[1] == [(0, 128), (128, 256), (256, 300)]
+
+
+def test_prefill_stays_within_the_budget_but_always_progresses() -> None:
+    subject = scheduler(budget=256)
+    subject.add(sequence("long", 600))
+    sizes = []
+    for _ in range(3):
+        batch = subject.schedule(1.0)
+        sizes.append([chunk.stop - chunk.start for chunk in batch.prefills])
+        compute(batch)
+    assert sizes == [[128, 128], [128, 128], [88]]
+    tight = scheduler(budget=1)
+    tight.add(sequence("long", 300))
+    assert [chunk.stop for chunk in tight.schedule(1.0).prefills] == [128]
+
+
+def test_a_partly_prefilled_prompt_does_not_decode_and_stands_behind_those_that_do() -> None:
+    subject = scheduler(budget=130)
+    subject.add(sequence("a"))
+    compute(subject.schedule(1.0))
+    subject.add(sequence("long", 300))
+    batch = subject.schedule(1.0)
+    compute(batch)
+    assert names(batch.decodes) == ["a"]
+    assert [chunk.row for chunk in batch.prefills] == [1]
+    assert names(subject.schedule(1.0).decodes) == ["a"]
+
+
+def test_rows_stay_dense_when_sequences_leave() -> None:
+    subject = scheduler(max_num_seqs=4, budget=130)
+    a, b, c = (sequence(name, 4 + index) for index, name in enumerate("abc"))
+    for item in (a, b, c):
+        subject.add(item)
+    compute(subject.schedule(1.0))
+    subject.add(sequence("long", 300))
+    compute(subject.schedule(1.0))
+    assert subject.remove([a]) == [Move(2, 0, c.num_computed_tokens), Move(3, 2, 128)]
+    assert names(subject.running) == ["c", "b", "long"]
+    assert subject.remove([b, c]) == [Move(2, 1, 128), Move(1, 0, 128)]
+    assert names(subject.running) == ["long"]
+
+
+def test_the_last_rows_leave_without_a_move() -> None:
+    subject = scheduler()
+    items = [sequence(name) for name in "abcd"]
+    for item in items:
+        subject.add(item)
+    compute(subject.schedule(1.0))
+    assert subject.remove(items[2:]) == []
+    assert subject.remove(items) == []
+    assert subject.running == []
+
+
+def test_removed_while_waiting_is_never_admitted() -> None:
+    subject = scheduler()
+    a, b = sequence("a"), sequence("b")
+    subject.add(a)
+    subject.add(b)
+    subject.remove([a])
+    subject.schedule(1.0)
+    assert names(subject.running) == ["b"]
+
+
+def test_deadlines_are_reported_once_for_waiting_and_running() -> None:
+    subject = scheduler(max_num_seqs=1)
+    running, waiting, done = (sequence(name, deadline=5.0) for name in ("running", "waiting", "done"))
+    subject.add(running)
+    subject.schedule(1.0)
+    subject.add(waiting)
+    subject.add(done)
+    subject.remove([done])
+    assert subject.expired(4.9) == []
+    assert names(subject.expired(5.0)) == ["running", "waiting"]
+    assert subject.expired(6.0) == []
+
+
+def test_waits_for_company_only_when_idle() -> None:
+    subject = scheduler(max_num_seqs=2, wait=0.02)
+    assert subject.wait_time(0.0) is None
+    subject.add(sequence("a"))
+    assert subject.wait_time(0.005) == pytest.approx(0.015)
+    assert not subject.schedule(0.005)
+    assert subject.schedule(0.02)
+    subject.add(sequence("b"))
+    assert subject.wait_time(0.02) == 0
+    assert len(subject.schedule(0.02).prefills) == 2
+
+
+def test_does_not_wait_once_every_row_has_a_taker() -> None:
+    subject = scheduler(max_num_seqs=1, wait=0.02)
+    subject.add(sequence("a"))
+    assert subject.wait_time(0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("max_num_seqs", 0), ("max_num_batched_tokens", 0), ("prefill_chunk_size", 0), ("admission_wait_s", 0.3)],
+)
+def test_limits_that_cannot_work_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ConfigurationError, match=field):
+        SchedulerConfig(**{field: value})  # type: ignore[arg-type]  # the wrong value is the point

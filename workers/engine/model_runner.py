@@ -1,0 +1,66 @@
+"""The one seam between the engine and a runtime."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logits = NDArray[np.float32]
+
+
+class ModelRunner(Protocol):
+    """Computes steps on rows of a KV cache. Holds no lengths: positions come with each call, so a call may be retried.
+
+    Only the engine thread calls it. Logits returned are valid until the next call.
+    """
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Rows of the KV cache."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens a row holds, prompt and output together."""
+        ...
+
+    @property
+    def context_length(self) -> int:
+        """Tokens the model was trained to see."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, the width of logits."""
+        ...
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end a generation."""
+        ...
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV cache."""
+        ...
+
+    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
+        """Append a prompt chunk to `row`, which holds `position` tokens; return the last token's logits [1, vocab]."""
+        ...
+
+    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
+        """Append `token_ids[i]` to row `first_row` + i, which holds `positions[i]` tokens; return logits [n, vocab]."""
+        ...
+
+    def move(self, source: int, target: int, tokens: int) -> None:
+        """Copy the first `tokens` tokens of row `source` to row `target`."""
+        ...
+
+    def warm_up(self) -> None:
+        """Run two small generations over all rows, so that the first real step is as fast as the others."""
+        ...
+
+    def close(self) -> None:
+        """Free the model. May be called more than once."""
+        ...

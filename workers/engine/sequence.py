@@ -1,0 +1,86 @@
+"""One generation inside the engine: what was asked, how far it is, what came out."""
+
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shared.sampling import SamplingParams
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What `Engine.submit` takes. `priority` 0 is served first; `deadline` is a `time.monotonic()` value."""
+
+    id: str
+    prompt_ids: Ids[int]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    priority: int = 0
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOutput:
+    """The finished generation.
+
+    `token_ids` leaves out the end token; with a stop string it keeps the tokens that spelled it, while `text` ends
+    before it. `completion_tokens` counts `token_ids`. Times are wall seconds: waiting for a slot, computing the
+    prompt, from the first token to the last, and from arrival to the first token.
+    """
+
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    first_token_s: float
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """Runtime state of one generation. Identity is what compares: an id may come back after it was cancelled."""
+
+    request: GenerationRequest
+    arrived_at: float
+    prompt_ids: tuple[int, ...] = field(init=False)
+    output_ids: list[int] = field(default_factory=list)
+    num_computed_tokens: int = 0
+    admitted_at: float = 0.0
+    first_token_at: float = 0.0
+    prefill_s: float = 0.0
+    finished: bool = False
+
+    def __post_init__(self) -> None:
+        """Take a copy of the prompt: the caller may reuse its list."""
+        self.prompt_ids = tuple(self.request.prompt_ids)
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the whole prompt is in the KV cache."""
+        return self.num_computed_tokens >= len(self.prompt_ids)
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Sort key of admission: priority, then deadline."""
+        deadline = self.request.deadline
+        return self.request.priority, float("inf") if deadline is None else deadline
+
+    def output(self, text: str, finish_reason: FinishReason, now: float) -> GenerationOutput:
+        """Return the finished generation; `now` is the time of its last token."""
+        return GenerationOutput(
+            token_ids=tuple(self.output_ids),
+            text=text,
+            finish_reason=finish_reason,
+            prompt_tokens=len(self.prompt_ids),
+            cached_tokens=0,
+            completion_tokens=len(self.output_ids),
+            queue_s=self.admitted_at - self.arrived_at,
+            prefill_s=self.prefill_s,
+            decode_s=now - self.first_token_at,
+            first_token_s=self.first_token_at - self.arrived_at,
+        )
