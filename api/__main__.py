@@ -8,23 +8,23 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from shared import structured_logging
-from shared.settings import get_settings
+from shared import parent_watch, structured_logging
+from shared.settings import Settings, get_settings
 
-DRAIN_SECONDS = 10
+DRAIN_SECONDS = 5
 _log = structlog.get_logger(__name__)
 
 
 class Server(uvicorn.Server):
     """Says where it listens, and lets long polls go when it is told to stop."""
 
-    def __init__(self, app: FastAPI, host: str, port: int) -> None:
-        """Serve `app`; port 0 takes a free one."""
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        """Serve `app` where `settings` say; port 0 takes a free one."""
         # No access log: it would hold query strings. Forwarded addresses are trusted from nobody.
         config = uvicorn.Config(
             app,
-            host=host,
-            port=port,
+            host=settings.api_host,
+            port=settings.api_port,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -33,10 +33,12 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._app = app
+        self._supervisor_pid = settings.supervisor_pid
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Bind, then log address and port."""
         await super().startup(sockets)
+        parent_watch.end_with_parent(self._supervisor_pid)
         for listener in (listener for server in self.servers for listener in server.sockets):
             host, port = listener.getsockname()[:2]
             _log.info("api_listening", host=host, port=port)
@@ -51,7 +53,7 @@ def main() -> int:
     """Run the server; return the exit code."""
     settings = get_settings()
     structured_logging.configure("api", level=settings.log_level)
-    Server(create_app(settings), settings.api_host, settings.api_port).run()
+    Server(create_app(settings), settings).run()
     return 0
 
 

@@ -1,0 +1,162 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.api.caller import Api
+
+pytestmark = pytest.mark.servers
+
+CANARY = "zebra-4711-canary"
+FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({}, "prompt"),
+    ({"prompt": ""}, "prompt"),
+    ({"prompt": f"{CANARY}\0"}, "prompt"),
+    ({"prompt": f"{CANARY}\ud800"}, "prompt"),
+    ({"prompt": 5}, "prompt"),
+    ({"prompt": [CANARY]}, "prompt"),
+    ({"prompt": CANARY, "messages": [{"role": "user", "content": CANARY}]}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": CANARY}, "messages"),
+    ({"messages": [{"role": "user", "content": ""}]}, "messages.0.content"),
+    ({"messages": [{"role": "user", "content": f"{CANARY}\0"}]}, "messages.0.content"),
+    ({"messages": [{"role": "user", "content": f"{CANARY}\udfff"}]}, "messages.0.content"),
+    ({"messages": [{"role": CANARY, "content": "x"}]}, "messages.0.role"),
+    ({"messages": [{"role": "user", "content": "x"}, {"role": "user"}]}, "messages.1.content"),
+    ({"messages": [{"role": "user", "content": "x", "name": CANARY}]}, "messages.0.name"),
+    ({"prompt": CANARY, "temperature": 1}, "temperature"),
+    ({"prompt": CANARY, "sampling": {"temprature": 1}}, "sampling.temprature"),
+    ({"prompt": CANARY, "sampling": {"temperature": -1}}, "sampling.temperature"),
+    ({"prompt": CANARY, "sampling": {"temperature": CANARY}}, "sampling.temperature"),
+    ({"prompt": CANARY, "sampling": {"temperature": "1"}}, "sampling.temperature"),
+    ({"prompt": CANARY, "sampling": {"max_tokens": True}}, "sampling.max_tokens"),
+    ({"prompt": CANARY, "sampling": {"max_tokens": 0}}, "sampling.max_tokens"),
+    ({"prompt": CANARY, "sampling": {"max_tokens": 1.5}}, "sampling.max_tokens"),
+    ({"prompt": CANARY, "sampling": {"max_tokens": 5, "min_tokens": 6}}, "sampling.min_tokens"),
+    ({"prompt": CANARY, "sampling": {"stop": [CANARY, ""]}}, "sampling.stop.1"),
+    ({"prompt": CANARY, "sampling": {"seed": 2**63}}, "sampling.seed"),
+    ({"prompt": CANARY, "sampling": None}, "sampling"),
+    ({"prompt": CANARY, "priority": CANARY}, "priority"),
+    ({"prompt": CANARY, "deadline": CANARY}, "deadline"),
+    ({"prompt": CANARY, "deadline": "2099-01-01T00:00:00"}, "deadline"),
+    ({"prompt": CANARY, "deadline": "2020-01-01T00:00:00Z"}, "deadline"),
+    ({"prompt": CANARY, "deadline": 10**18}, "deadline"),
+    ({"prompt": CANARY, "deadline": True}, "deadline"),
+    ({"prompt": CANARY, "metadata": {f"k{i}": "" for i in range(17)}}, "metadata"),
+    ({"prompt": CANARY, "metadata": {"k": "v" * 513}}, "metadata.k"),
+    ({"prompt": CANARY, "metadata": {"k" * 65: "v"}}, f"metadata.{'k' * 64}"),
+    ({"prompt": CANARY, "metadata": {"k": 1}}, "metadata.k"),
+    ({"prompt": CANARY, "metadata": {"k": "\0"}}, "metadata.k"),
+    ({"prompt": CANARY, "metadata": {"a\0b": "v"}}, "metadata.a\N{REPLACEMENT CHARACTER}b"),
+    ({"prompt": CANARY, "model": 5}, "model"),
+]
+
+
+@pytest.mark.parametrize(("body", "param"), FIELDS, ids=[f"{i}-{param}" for i, (_, param) in enumerate(FIELDS)])
+def test_a_bad_field_is_named_and_not_quoted(api: Api, body: dict[str, Any], param: str) -> None:
+    answer = api.post("/v1/jobs", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param), answer.text
+    assert error["type"] == "invalid_request_error"
+    assert CANARY not in answer.text
+    assert api.count("job") == 0
+
+
+RAW = [
+    (b"", None),
+    (b"{", None),
+    (b"[]", None),
+    (b'"x"', None),
+    (b"null", None),
+    (b'{"prompt": "x"', None),
+    (b'\xef\xbb\xbf{"prompt": "x"}', None),
+    (b'{"prompt": "\xff"}', None),
+    ('{"prompt": "x"}'.encode("utf-16"), None),
+    (b'{"prompt": "x", "sampling": {"temperature": NaN}}', "sampling.temperature"),
+    (b'{"prompt": "x", "sampling": {"temperature": Infinity}}', "sampling.temperature"),
+    (b'{"prompt": "x", "sampling": {"temperature": 1e999}}', "sampling.temperature"),
+    (b'{"prompt": "x", "sampling": {"max_tokens": ' + b"9" * 5000 + b"}}", None),
+    (b'{"prompt": "x", "prompt": "y"}', "prompt"),
+    (b"[" * 100_000, None),
+    (b'{"metadata":' * 150 + b"1" + b"}" * 150, "metadata.metadata"),
+]
+
+
+@pytest.mark.parametrize(("raw", "param"), RAW)
+def test_what_is_not_strict_json_is_refused(api: Api, raw: bytes, param: str | None) -> None:
+    answer = api.post("/v1/jobs", content=raw, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
+def test_a_body_must_say_that_it_is_json(api: Api, content_type: str | None) -> None:
+    headers = {"Content-Type": content_type} if content_type else {}
+    answer = api.post("/v1/jobs", content=b'{"prompt": "x"}', headers=headers)
+    assert answer.status_code == 415
+    assert answer.json()["error"]["param"] == "Content-Type"
+
+
+def test_json_with_a_charset_is_json(api: Api) -> None:
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert api.post("/v1/jobs", content=b'{"prompt": "x"}', headers=headers).status_code == 202
+
+
+@pytest.mark.parametrize("key", ["", " ", "k" * 256, "a b", "schl\u00fcssel"])
+def test_a_bad_idempotency_key_is_named(api: Api, key: str) -> None:
+    answer = api.post("/v1/jobs", {"prompt": "x"}, headers={b"Idempotency-Key": key.encode("latin-1")})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Idempotency-Key")
+
+
+QUERIES = [
+    ("/v1/jobs?limit=0", "limit"),
+    ("/v1/jobs?limit=101", "limit"),
+    ("/v1/jobs?limit=ten", "limit"),
+    ("/v1/jobs?status=done", "status"),
+    ("/v1/jobs?after=job_%00", "after"),
+    ("/v1/jobs/job_00000000000000000000000000000000?wait=61", "wait"),
+    ("/v1/jobs/job_00000000000000000000000000000000?wait=-1", "wait"),
+    ("/v1/jobs/job_00000000000000000000000000000000?wait=nan", "wait"),
+]
+
+
+@pytest.mark.parametrize(("path", "param"), QUERIES)
+def test_a_bad_query_is_named(api: Api, path: str, param: str) -> None:
+    answer = api.get(path)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+@pytest.mark.parametrize("job_id", ["job_%00", "job_xyz", "JOB_00000000000000000000000000000000", "%F0%9F%A6%93"])
+def test_an_impossible_id_is_not_found(api: Api, job_id: str) -> None:
+    assert api.get(f"/v1/jobs/{job_id}").status_code == 404
+    assert api.call("DELETE", f"/v1/jobs/{job_id}").status_code == 404
+    assert api.post(f"/v1/jobs/{job_id}/cancel").status_code == 404
+    assert api.post(f"/v1/jobs/{job_id}/retry").status_code == 404
+
+
+def test_a_body_over_the_limit_is_refused_by_its_declared_length(api: Api) -> None:
+    limit = 4 * 1024 * 1024
+    answer = api.post("/v1/jobs", {"prompt": "x" * limit})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "body_too_large"
+    assert str(limit) in answer.json()["error"]["message"]
+
+
+def test_a_body_over_the_limit_is_refused_while_it_streams(api: Api) -> None:
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(100):
+            sent += 1
+            yield b"x" * 100_000
+
+    headers = {"Content-Type": "application/json"}
+    answer = api.post("/v1/jobs", content=chunks(), headers=headers)
+    assert answer.status_code == 413
+
+
+def test_unknown_paths_and_methods_have_the_error_shape(api: Api) -> None:
+    assert api.get("/v1/nothing").json()["error"]["code"] == "not_found"
+    answer = api.call("PUT", "/v1/jobs")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
