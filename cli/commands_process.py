@@ -1,0 +1,84 @@
+"""Single processes for other supervisors (systemd, containers), the schema, and keys."""
+
+import os
+from typing import Annotated, NoReturn
+
+import typer
+
+from cli.supervisor.roles import module
+from shared import migrate
+from shared.crypto import generate_key
+from shared.errors import ConfigurationError
+from shared.settings import get_settings
+
+ENVIRONMENT = {"ORT_DISABLE_TELEMETRY": "1"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (api, worker, maintenance, flower):
+        app.command()(command)
+    database, keys = typer.Typer(help="The database's schema."), typer.Typer(help="API keys and encryption keys.")
+    database.command("upgrade")(upgrade)
+    keys.command("new-encryption-key")(new_encryption_key)
+    keys.command("create")(create_key)
+    keys.command("revoke")(revoke_key)
+    app.add_typer(database, name="db")
+    app.add_typer(keys, name="keys")
+
+
+def become(name: str, *arguments: str) -> NoReturn:
+    """Replace this process by the module `name`; signals then reach it without a middleman."""
+    command = module(name, *arguments)
+    os.execve(command[0], command, os.environ | ENVIRONMENT)  # noqa: S606  # our own interpreter, no shell
+
+
+def api() -> None:
+    """Serve the HTTP API."""
+    become("api")
+
+
+def worker(
+    *,
+    cores: Annotated[str | None, typer.Option(help="0, 0-3 or 0,2 [all this process may use].")] = None,
+    model: Annotated[str | None, typer.Option(help="Installed model to serve [TOKENMILL_MODEL].")] = None,
+) -> None:
+    """Run one worker on a set of cores."""
+    options = [part for name, value in (("--cores", cores), ("--model", model)) if value for part in (name, value)]
+    become("workers", *options)
+
+
+def maintenance() -> None:
+    """Run relay, reaper and expiry; any number may run."""
+    become("workers.maintenance")
+
+
+def flower() -> None:
+    """Run Flower on loopback; its login stands in `<state_dir>/flower.auth`."""
+    become("cli.flower_process")
+
+
+def upgrade() -> None:
+    """Apply the migrations that are missing."""
+    url = get_settings().database_url
+    if url is None:
+        raise ConfigurationError("set TOKENMILL_DATABASE_URL (`tokenmill up` migrates by itself)", field="database_url")
+    migrate.upgrade(url.get_secret_value())
+
+
+def new_encryption_key() -> None:
+    """Print a fresh value for TOKENMILL_ENCRYPTION_KEY; to rotate, put it before the old one with a comma."""
+    typer.echo(generate_key())
+
+
+def create_key(
+    name: Annotated[str, typer.Option(help="What the key is for.")],
+    scopes: Annotated[str, typer.Option(help="Comma-separated: submit, read, admin.")] = "submit,read",
+) -> None:
+    """Make an API key and print it, for the only time. Needs database and encryption key in the environment."""
+    become("api.keys", "create", "--name", name, "--scopes", scopes)
+
+
+def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="The part after tm_.")]) -> None:
+    """Refuse an API key from now on."""
+    become("api.keys", "revoke", key_id)
