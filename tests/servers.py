@@ -89,7 +89,7 @@ def redis_client(redis_url: str) -> Iterator["redis.Redis"]:
 
 @pytest.fixture(scope="session")
 def encryption_key() -> str:
-    return "test:" + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+    return "test:" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 @pytest.fixture
