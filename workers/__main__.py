@@ -8,6 +8,7 @@ import structlog
 
 from shared import structured_logging
 from shared.errors import TokenmillError
+from shared.parent_watch import end_with_parent
 from shared.settings import Settings, get_settings
 from workers.stop_signals import StopSignals
 from workers.topology import allowed_cores, parse_cores, pin
@@ -28,6 +29,7 @@ def _serve(settings: Settings, cores: tuple[int, ...]) -> bool:
     signals = StopSignals()
     signals.install()
     pin(cores)
+    end_with_parent(settings.supervisor_pid)
     os.environ |= {
         "ORT_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",

@@ -1,6 +1,7 @@
 """A worker process, composed: its parts are built here and nowhere else."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 from pydantic import SecretStr
@@ -33,6 +34,14 @@ from workers.worker import Worker
 log = structlog.get_logger(__name__)
 
 
+class Load(Protocol):
+    """Loads a model version for a number of threads."""
+
+    def __call__(self, version: ModelVersion, settings: Settings, *, threads: int) -> LoadedModel:
+        """Return it, loaded but not started."""
+        ...
+
+
 def _keyring(key: SecretStr | None) -> KeyRing:
     return KeyRing.from_setting(None if key is None else key.get_secret_value())
 
@@ -54,8 +63,12 @@ def _announce(database: Database, identity: Identity, version: ModelVersion) -> 
     )
 
 
-def create_worker(settings: Settings, cores: tuple[int, ...], signals: StopSignals) -> Worker:
+def create_worker(
+    settings: Settings, cores: tuple[int, ...], signals: StopSignals, *, load: Load = LoadedModel.load
+) -> Worker:
     """Build a worker with the model of `settings` loaded, one thread per core, and nothing started.
+
+    `load` is the seam to the runtime: tests load a model without weights.
 
     Raises:
         TokenmillError: a setting is missing, or the model is missing, damaged or of a kind that cannot be served.
@@ -65,7 +78,7 @@ def create_worker(settings: Settings, cores: tuple[int, ...], signals: StopSigna
     keyring, celery = _keyring(settings.encryption_key), create_celery(settings, model=version.name)
     database = open_database(settings, "worker")
     _announce(database, identity, version)
-    model = LoadedModel.load(version, settings, threads=len(cores))
+    model = load(version, settings, threads=len(cores))
     held, gate = HeldJobs(settings.lease), IsolationGate()
     runner = JobRunner(
         store=JobStore(database, identity.worker_id, settings.lease),

@@ -8,6 +8,7 @@ from shared.settings import Settings
 from shared.tokenizer import ChatTokenizer
 from workers.engine import Engine, EngineConfig
 from workers.engine.continuous_runner import ContinuousRunner, RunnerConfig
+from workers.job_content import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class LoadedModel:
     """An engine that has not started yet, and the tokenizer of its model."""
 
     engine: Engine
-    tokenizer: ChatTokenizer
+    tokenizer: Tokenizer
 
     @classmethod
     def load(cls, version: ModelVersion, settings: Settings, *, threads: int) -> "LoadedModel":

@@ -10,6 +10,7 @@ from shared import structured_logging
 from shared.celery_app import broker_url, create_celery, publish
 from shared.database import Database
 from shared.errors import TokenmillError
+from shared.parent_watch import end_with_parent
 from shared.settings import Settings, get_settings
 from workers.connections import open_database
 from workers.maintenance import reaper, relay, republisher
@@ -59,6 +60,7 @@ def main() -> int:
     settings, signals = get_settings(), StopSignals()
     structured_logging.configure("maintenance", level=settings.log_level)
     signals.install()
+    end_with_parent(settings.supervisor_pid)
     try:
         return 0 if _serve(settings, signals) else 1
     except TokenmillError as error:
