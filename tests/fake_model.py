@@ -1,0 +1,71 @@
+"""A model without weights: bytes are tokens, steps last as long as asked, and one token kills the process."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shared import model_registry
+from shared.model_manifest import MANIFEST_FILE, CpuTarget, Manifest, Source
+from tests.unit.engine.fake_runner import FakeRunner, decode
+from workers.engine.model_runner import Logits
+
+NAME = "fake"
+POISON = "\x07"
+
+
+class SteppingRunner(FakeRunner):
+    """Each step lasts `step_seconds`; a prompt with `POISON` in it kills the process at once."""
+
+    def __init__(self, max_num_seqs: int, step_seconds: float) -> None:
+        super().__init__(max_num_seqs, max_model_len=4096)
+        self.step_seconds = step_seconds
+        self.seen: list[str] = []
+
+    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
+        self.seen.append(decode(list(token_ids)))
+        if ord(POISON) in token_ids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().prefill(row, token_ids, position)
+
+    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
+        time.sleep(self.step_seconds)
+        return super().decode(first_row, token_ids, positions)
+
+
+class ByteTokenizer:
+    """One token per byte of the contents."""
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        return list("\n".join(message["content"] for message in messages).encode("ascii", errors="replace"))
+
+
+def install(model_dir: Path) -> None:
+    """Make the fake model installed and active in `model_dir`."""
+    manifest = Manifest(
+        name=NAME,
+        version="1",
+        files={},
+        source=Source(kind="genai", uri="fake", sha256="0" * 64),
+        architecture="fake",
+        parameters=0,
+        precision="fp32",
+        weight_bits=32,
+        context_length=4096,
+        layers=1,
+        kv_heads=1,
+        head_size=1,
+        vocab_size=128,
+        kv_bytes_per_token=1,
+        quality=None,
+        cpu=CpuTarget(architecture="any", features=(), weight_range=0),
+        created_at=datetime.now(UTC),
+        onnxruntime_version="none",
+        importer_version=1,
+    )
+    directory = model_dir / NAME / "1"
+    directory.mkdir(parents=True)
+    (directory / MANIFEST_FILE).write_text(manifest.model_dump_json())
+    model_registry.activate(NAME, "1", model_dir)
