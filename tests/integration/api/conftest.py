@@ -63,7 +63,7 @@ def api(serve: Serve) -> Iterator[Api]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def logs() -> Iterator[io.StringIO]:
     """Everything logged, as a process of the fleet would write it."""
     stream = io.StringIO()
