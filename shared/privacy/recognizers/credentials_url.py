@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from shared.privacy.recognizers.recognizer import Candidate, Recognizer
 
-_URL_CHAR = r"[0-9A-Za-z._~:/?#\[\]@!$&'()*+,;=%^|{}-]"
-_USER_INFO = r"[0-9A-Za-z._~!$&'()*+,;=%^:|{}@-]{1,256}"
+_URL_CHAR = r"[0-9A-Za-z._~:/?#\[\]@!$&()*+,;=%^|{}-]"
+_USER_INFO = r"[0-9A-Za-z._~!$&()*+,;=%^:|{}@-]{1,256}"
 _PATTERN = rf"(?:^|[^0-9A-Za-z+.-])([A-Za-z][A-Za-z0-9+.-]{{1,30}}://{_USER_INFO}@{_URL_CHAR}{{1,200}})"
 
 _REST = re.compile(_URL_CHAR.encode() + b"*")
@@ -31,13 +31,12 @@ def _to_its_end(candidate: Candidate) -> Candidate:
 
 def _without_closing_punctuation(url: str) -> str:
     """Cut what ends the sentence or closes a bracket opened before the URL."""
-    while url:
-        last = url[-1]
-        unopened = last in _CLOSING and url.count(last) > url.count(_CLOSING[last])
-        if last not in ".,;:!?'*" and not unopened:
-            break
-        url = url[:-1]
-    return url
+    surplus = {closing: url.count(closing) - url.count(opening) for closing, opening in _CLOSING.items()}
+    end = len(url)
+    while surplus.get(url[end - 1], 0) > 0 or url[end - 1] in ".,;:!?*":
+        end -= 1
+        surplus[url[end]] = surplus.get(url[end], 0) - 1
+    return url[:end]
 
 
 RECOGNIZERS = (Recognizer.of("URL_WITH_CREDENTIALS", _PATTERN, _check, needs=("://",)),)

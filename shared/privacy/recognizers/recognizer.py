@@ -17,6 +17,7 @@ RIGHT = r"(?:[^0-9A-Za-z_]|$)"
 LEFT_OF_DIGITS = r"(?:^|[^0-9_])"
 RIGHT_OF_DIGITS = r"(?:[^0-9_]|$)"
 
+_GAP = r"(?:[ -]|\r?\n)"
 _TOKEN = re.compile(rb"[0-9A-Za-z_]*")
 _LETTERS_BEFORE = re.compile(r"[a-z]+\Z")
 _ESCAPE_BEFORE = re.compile(r"\\[nrt]\Z")
@@ -25,6 +26,19 @@ _LABELS = one_of(
     "ssn ip ipv v at or and to from is user"
 )
 _LETTERS_AFTER = frozenset({"ext", "x", "and", "or", "com", "cn", "net", "is", "tel"})
+
+
+def grouped(char: str, last: str, *groupings: str) -> str:
+    """Return a pattern for printed groups: `"6-8-4"` is six, eight and four times `char`, where the last is `last`.
+
+    Naming the groupings, rather than allowing a gap anywhere, keeps columns of figures from joining.
+    """
+    return "|".join(_grouping(char, last, [int(size) for size in sizes.split("-")]) for sizes in groupings)
+
+
+def _grouping(char: str, last: str, sizes: list[int]) -> str:
+    sizes = [*sizes[:-1], sizes[-1] - 1]
+    return _GAP.join(f"{char}{{{size}}}" if size else "" for size in sizes) + last
 
 
 @dataclass(frozen=True, slots=True)

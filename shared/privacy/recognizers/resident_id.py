@@ -2,11 +2,13 @@
 
 from datetime import date
 
-from shared.privacy.recognizers.recognizer import LEFT_OF_DIGITS, RIGHT_OF_DIGITS, Candidate, Recognizer
+from shared.privacy.recognizers.recognizer import LEFT_OF_DIGITS, RIGHT_OF_DIGITS, Candidate, Recognizer, grouped
 from shared.privacy.words import one_of
 
-_GAP = r"(?:[ -]|\r?\n)?"
-_PATTERN = rf"{LEFT_OF_DIGITS}([1-9][0-9](?:{_GAP}[0-9]){{15}}{_GAP}[0-9Xx]){RIGHT_OF_DIGITS}"
+_FORMS = grouped(
+    "[0-9]", "[0-9Xx]", "18", "6-8-4", "6-4-4-4", "4-4-4-4-2", "3-3-4-4-4", "6-4-2-2-4", "6-12", "14-4", "17-1"
+)
+_PATTERN = rf"{LEFT_OF_DIGITS}({_FORMS}){RIGHT_OF_DIGITS}"
 
 PROVINCES = one_of(
     "11 12 13 14 15 21 22 23 31 32 33 34 35 36 37 41 42 43 44 45 46 50 51 52 53 54 61 62 63 64 65 71 81 82 83"
