@@ -1,7 +1,7 @@
 """`tokenmill up`: everything in order, then the loop."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 import structlog
@@ -18,6 +18,7 @@ from cli.supervisor.fleet_file import Fleet
 from cli.supervisor.leftovers import end_children
 from cli.supervisor.lock import supervisor_lock
 from cli.supervisor.model_check import ensure_model
+from cli.supervisor.process_spec import ProcessSpec
 from cli.supervisor.roles import Addresses, child_environment, process_specs
 from cli.supervisor.served import SupervisedServer
 from cli.supervisor.stop_request import StopRequest
@@ -28,13 +29,15 @@ from shared.settings import Settings
 
 log = structlog.get_logger()
 Announce = Callable[[Fleet, str | None], None]
+Specs = Callable[[Settings, Mapping[str, str]], Sequence[ProcessSpec]]
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  # compared with, not bound
 
 
-def run(settings: Settings, announce: Announce) -> None:
+def run(settings: Settings, announce: Announce, specs: Specs = process_specs) -> None:
     """Start the fleet of `settings.state_dir` and supervise it until SIGTERM or SIGINT.
 
-    `announce` is called once everything is started, with the first API key if it is new.
+    `announce` is called when servers and model are there and children are about to start, with the API key if it is
+    new. `specs` says which children there are, given the effective settings and their environment.
 
     Raises:
         StateConflictError: a supervisor runs already.
@@ -47,16 +50,16 @@ def run(settings: Settings, announce: Announce) -> None:
         structured_logging.configure("supervisor", level=settings.log_level, stream=stream)
         stop = StopRequest()
         stop.install()
-        _start(settings, stop, announce)
+        _start(settings, stop, announce, specs)
 
 
-def _start(settings: Settings, stop: StopRequest, announce: Announce) -> None:
+def _start(settings: Settings, stop: StopRequest, announce: Announce, specs: Specs) -> None:
     ended = end_children(settings.state_dir)
     log.info("supervisor started", pid=os.getpid(), count=len(ended))
     servers: list[SupervisedServer] = []
     stop.raising = True
     try:
-        supervisor = _prepare(settings, stop, servers, announce)
+        fleet, environment = _prepare(settings, servers, announce)
         stop.raising = False
     except BaseException as error:
         stop.raising = False
@@ -65,10 +68,12 @@ def _start(settings: Settings, stop: StopRequest, announce: Announce) -> None:
         if isinstance(error, KeyboardInterrupt):
             return
         raise
-    supervisor.run()
+    Supervisor(fleet, servers, specs(settings, environment), stop).run()
 
 
-def _prepare(settings: Settings, stop: StopRequest, servers: list[SupervisedServer], announce: Announce) -> Supervisor:
+def _prepare(
+    settings: Settings, servers: list[SupervisedServer], announce: Announce
+) -> tuple[Fleet, Mapping[str, str]]:
     addresses = _addresses(settings, servers)
     _migrate(addresses.database_url)
     encryption_key = keys.encryption_key(settings)
@@ -78,7 +83,7 @@ def _prepare(settings: Settings, stop: StopRequest, servers: list[SupervisedServ
     fleet = describe(settings, addresses, ensure_model(settings, environment))
     fleet_file.write(fleet)
     announce(fleet, new_key)
-    return Supervisor(fleet, servers, process_specs(settings, environment), stop)
+    return fleet, environment
 
 
 def _addresses(settings: Settings, servers: list[SupervisedServer]) -> Addresses:
