@@ -214,7 +214,7 @@ def test_the_engine_survives_a_fault_of_its_own(engine: Engine, runner: FakeRunn
 
     script(runner, [7], "x")
     script(runner, [8], "xxxxxx")
-    runner.move = broken_move  # type: ignore[method-assign, assignment]
+    runner.move = broken_move  # type: ignore[assignment,method-assign]
     runner.gate.clear()
     short, long = engine.submit(request("a", [7])), engine.submit(request("b", [8]))
     runner.gate.set()
@@ -262,7 +262,7 @@ def test_a_model_that_does_not_warm_up_leaves_nothing_behind(runner: FakeRunner)
     def broken() -> None:
         raise MemoryError("no room")
 
-    runner.warm_up = broken  # type: ignore[method-assign, assignment]
+    runner.warm_up = broken  # type: ignore[method-assign]
     with pytest.raises(MemoryError), Engine(runner, decode):
         pass
     assert runner.closed == 1
