@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from shared import parent_watch, structured_logging
+from shared.errors import ConfigurationError
 from shared.settings import Settings, get_settings
 
 DRAIN_SECONDS = 5
@@ -53,7 +54,12 @@ def main() -> int:
     """Run the server; return the exit code."""
     settings = get_settings()
     structured_logging.configure("api", level=settings.log_level)
-    Server(create_app(settings), settings).run()
+    try:
+        app = create_app(settings)
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return 2
+    Server(app, settings).run()
     return 0
 
 

@@ -14,15 +14,16 @@ from redis import Redis
 
 from api import errors, generate, health, jobs, openapi
 from api.auth import Authenticator, require
+from api.body_limit import BodyLimit
 from api.completion_waiter import CompletionWaiter
 from api.dependencies import Services
 from api.health import Readiness
-from api.middleware import BodyLimit, RequestContext
+from api.middleware import RequestContext
 from api.publisher import Publisher
 from api.submission import Submissions
 from shared import celery_app, workers_repository
 from shared.crypto import KeyRing
-from shared.database import Database
+from shared.database import Database, database_url
 from shared.errors import ConfigurationError
 from shared.settings import Settings
 
@@ -35,19 +36,22 @@ DESCRIPTION = "Batch generation on CPUs: submit jobs, poll or wait for results."
 _log = structlog.get_logger(__name__)
 
 
-def open_services(settings: Settings) -> Services:
-    """Open what the API needs; nothing connects before it is used.
-
-    Raises:
-        ConfigurationError: a setting is missing or cannot work.
-    """
+def _database_url(settings: Settings) -> str:
     if settings.database_url is None:
         raise ConfigurationError(
             "set TOKENMILL_DATABASE_URL, or start the fleet with `tokenmill up`", field="database_url"
         )
-    database = Database(settings.database_url.get_secret_value(), pool_size=POOL_SIZE, application_name="tokenmill-api")
-    key = settings.encryption_key.get_secret_value() if settings.encryption_key else None
-    keyring = KeyRing.from_setting(key)
+    return settings.database_url.get_secret_value()
+
+
+def _keyring(settings: Settings) -> KeyRing:
+    return KeyRing.from_setting(settings.encryption_key.get_secret_value() if settings.encryption_key else None)
+
+
+def _open_services(settings: Settings) -> Services:
+    # Nothing connects before it is used: the API starts although a server is away.
+    database = Database(_database_url(settings), pool_size=POOL_SIZE, application_name="tokenmill-api")
+    keyring = _keyring(settings)
     celery = celery_app.create_celery(settings)
     publisher = Publisher(database, partial(celery_app.publish, celery))
     broker = Redis.from_url(
@@ -91,7 +95,7 @@ def _readiness(settings: Settings, database: Database, broker: Redis, submission
 def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services = app.state.services = open_services(settings)
+        services = app.state.services = _open_services(settings)
         current_default_thread_limiter().total_tokens = THREADS
         services.publisher.start()
         warming = asyncio.create_task(asyncio.to_thread(_warm, services))
@@ -113,7 +117,12 @@ def _warm(services: Services) -> None:
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Build the application. It opens its connections when it starts and closes them when it stops."""
+    """Build the application. It opens its connections when it starts and closes them when it stops.
+
+    Raises:
+        ConfigurationError: a setting is missing or cannot work.
+    """
+    database_url(_database_url(settings)), _keyring(settings), celery_app.broker_url(settings)
     # The built-in pages load scripts from elsewhere, and the built-in document needs no key: both are off.
     app = FastAPI(
         title="Tokenmill",

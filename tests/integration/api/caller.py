@@ -35,7 +35,7 @@ class Api:
         return self.client.request(method, path, headers={**authorization, **(headers or {})}, **options)
 
     def post(self, path: str, body: object = None, **options: Any) -> Response:  # noqa: ANN401  # passed through
-        return self.call("POST", path, **({"json": body} if body is not None else {}), **options)
+        return self.call("POST", path, json=body, **options)
 
     def get(self, path: str, **options: Any) -> Response:  # noqa: ANN401  # passed through
         return self.call("GET", path, **options)
@@ -48,7 +48,7 @@ class Api:
 
     def count(self, table: str) -> int:
         with self.database.transaction() as session:
-            return session.scalars(text(f"SELECT count(*) FROM {table}")).one()  # noqa: S608  # our own table names
+            return int(session.scalars(text(f"SELECT count(*) FROM {table}")).one())  # noqa: S608  # our own table names
 
     def claim(self, job_id: str) -> int:
         with self.database.transaction() as session:

@@ -61,7 +61,7 @@ def test_a_remembered_key_is_forgotten_within_seconds(api: Api, monkeypatch: pyt
     with api.database.transaction() as session:
         api_keys.revoke(session, api.key.split("_")[1])
     ahead = time.monotonic() + auth.REMEMBER_SECONDS
-    monkeypatch.setattr(auth.time, "monotonic", lambda: ahead)
+    monkeypatch.setattr(time, "monotonic", lambda: ahead)
     assert api.get("/v1/jobs").status_code == 401
 
 
@@ -90,8 +90,8 @@ def test_wrong_keys_are_not_remembered(api: Api) -> None:
     ],
 )
 def test_scopes(api: Api, scopes: list[str], method: str, path: str, status: int) -> None:
-    body = {"json": {"prompt": "x"}} if method == "POST" else {}
-    answer = api.call(method, path, key=api.key_with(*scopes), **body)
+    body = {"prompt": "x"} if method == "POST" else None
+    answer = api.call(method, path, key=api.key_with(*scopes), json=body)
     assert answer.status_code == status
     if status == 403:
         assert answer.json()["error"]["code"] == "permission_denied"
