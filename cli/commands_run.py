@@ -17,8 +17,9 @@ from cli.bulk.plan import Plan
 from cli.bulk.progress import watching
 from cli.bulk.result_file import ResultFile
 from cli.bulk.tally import Tally
+from cli.connection import Connection, find_connection
 from cli.exit_codes import ExitCode
-from shared.errors import AuthenticationError, InvalidInputError, ServiceUnavailableError, TokenmillError
+from shared.errors import InvalidInputError, TokenmillError
 from shared.sampling import SamplingParams
 from shared.settings import get_settings
 
@@ -61,7 +62,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         _show_counts(source, as_json=as_json)
         return
     plan = Plan(instruction, model, _sampling(max_tokens=max_tokens, temperature=temperature))
-    client = FleetClient(*_credentials())
+    client = _client(find_connection(get_settings()))
     with ResultFile(_distinct(output, inputs), plan.digest, overwrite=overwrite) as results:
         tally = Tally(source.count())
         bulk = BulkRun(client, plan, results, tally, in_flight=in_flight, stall_limit=wait_timeout)
@@ -74,6 +75,10 @@ def run(  # noqa: PLR0913  # one parameter per option
             raise typer.Exit(ExitCode.INTERRUPTED) from None
     _show_summary(tally, as_json=as_json)
     raise typer.Exit(ExitCode.FAILED if tally.failed else ExitCode.DONE)
+
+
+def _client(connection: Connection) -> FleetClient:
+    return FleetClient(connection.url, connection.key)
 
 
 async def _process(client: FleetClient, bulk: BulkRun, source: Inputs, *, as_json: bool) -> None:
@@ -127,12 +132,3 @@ def _say_how_to_resume(results: ResultFile, tally: Tally) -> None:
         "in the fleet; run the same command again to resume.",
         err=True,
     )
-
-
-def _credentials() -> tuple[str, str]:
-    settings = get_settings()
-    if not settings.api_url:
-        raise ServiceUnavailableError("no fleet: start one with `tokenmill up`, or set TOKENMILL_API_URL")
-    if not settings.api_key:
-        raise AuthenticationError("no API key: set TOKENMILL_API_KEY", field="TOKENMILL_API_KEY")
-    return settings.api_url, settings.api_key.get_secret_value()
