@@ -41,6 +41,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens generated per document.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.")] = None,
     model: Annotated[str | None, typer.Option(help="An installed model; else the fleet's default.")] = None,
+    run_name: Annotated[str, typer.Option(help="Another name runs the same documents anew.")] = "",
     in_flight: Annotated[
         int, typer.Option("--in-flight", "--concurrency", min=1, max=100_000, help="Unfinished jobs kept at once.")
     ] = 256,
@@ -61,7 +62,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     if dry_run:
         _show_counts(source, as_json=as_json)
         return
-    plan = Plan(instruction, model, _sampling(max_tokens=max_tokens, temperature=temperature))
+    plan = Plan(instruction, model, _sampling(max_tokens=max_tokens, temperature=temperature), run_name)
     client = _client(find_connection(get_settings()))
     with ResultFile(_distinct(output, inputs), plan.digest, overwrite=overwrite) as results:
         tally = Tally(source.count())

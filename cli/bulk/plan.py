@@ -15,16 +15,21 @@ DOCUMENT_DIGITS = 32
 
 @dataclass(frozen=True)
 class Plan:
-    """Instruction, model and sampling of one run. `model` None means the fleet's default."""
+    """Instruction, model and sampling of one run; `model` None means the fleet's default.
+
+    The same plan under another `name` runs the same documents anew.
+    """
 
     instruction: str
     model: str | None = None
     sampling: Mapping[str, float] = field(default_factory=dict)
+    name: str = ""
 
     @cached_property
     def digest(self) -> str:
         """Names the plan: results of different plans never mix in one file."""
-        return _digest([self.instruction, self.model, dict(sorted(self.sampling.items()))])[:RUN_DIGITS]
+        asked = [self.instruction, self.model, dict(sorted(self.sampling.items())), self.name]
+        return _digest(asked)[:RUN_DIGITS]
 
     def key_of(self, document: Document) -> str:
         """Name one document under this plan by name and content, wherever in the input it stands."""

@@ -175,7 +175,7 @@ def _refuse_foreign(path: Path, file: BinaryIO, plan_digest: str) -> None:
     record = from_line(first)
     if record is not None and not record["key"].startswith(plan_digest + "-"):
         raise InvalidInputError(
-            f"{path} holds results of another instruction, model or sampling: name another file with -o, "
+            f"{path} holds results of another instruction, model, sampling or run name: name another file with -o, "
             "or discard them with --overwrite",
             field="--output",
         )

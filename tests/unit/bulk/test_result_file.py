@@ -188,8 +188,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_keys_tell_plans_names_and_texts_apart() -> None:
     one = Document(0, "a", "text")
-    plans = [Plan("x"), Plan("y"), Plan("x", "m"), Plan("x", None, {"max_tokens": 5})]
+    plans = [Plan("x"), Plan("y"), Plan("x", "m"), Plan("x", None, {"max_tokens": 5}), Plan("x", name="again")]
     keys = {plan.key_of(one) for plan in plans}
     keys |= {plans[0].key_of(other) for other in (Document(0, "b", "text"), Document(0, "a", "text2"))}
-    assert len(keys) == 6
+    assert len(keys) == 7
     assert plans[0].key_of(one) == Plan("x").key_of(Document(9, "a", "text"))
