@@ -8,13 +8,13 @@ from shared.cpu import Cpu
 @pytest.mark.parametrize(
     ("cpuinfo", "weight_range", "features"),
     [
-        ("model name\t: A\nflags\t\t: fpu avx avx2 fma\n", 63, ("avx", "avx2", "fma")),
-        ("flags\t: avx2 avx512f\n", 63, ("avx2", "avx512f")),
+        ("model name\t: A\nflags\t\t: fpu avx avx2 fma\n", 64, ("avx", "avx2", "fma")),
+        ("flags\t: avx2 avx512f\n", 64, ("avx2", "avx512f")),
         ("flags\t: avx2 avx_vnni\n", 127, ("avx2", "avx_vnni")),
         ("flags\t: avx512_vnni\n\nprocessor : 1\nflags\t: avx2\n", 127, ("avx512_vnni",)),
         ("Features\t: fp asimd asimddp\n", 127, ("asimd", "asimddp")),
-        ("Features\t: fp asimd\n", 63, ("asimd",)),
-        ("", 63, ()),
+        ("Features\t: fp asimd\n", 64, ("asimd",)),
+        ("", 64, ()),
     ],
 )
 def test_weight_range_follows_from_dot_product_instructions(

@@ -1,0 +1,71 @@
+"""Perplexity and agreement of a model on a fixed text: how much an import or a quantisation costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from shared.errors import ModelUnsupportedError
+from workers.engine.decoder_config import DecoderConfig
+from workers.engine.scoring import ScoringSession
+from workers.modelstore.graph import with_all_logits
+
+CALIBRATION_TEXT = Path(__file__).with_name("calibration.txt")
+WINDOW = 256
+
+
+@dataclass(frozen=True)
+class Score:
+    """Perplexity over all windows, and the most likely next token at every position."""
+
+    perplexity: float
+    next_tokens: NDArray[np.int64]
+
+    def agreement(self, other: "Score") -> float:
+        """Return the share of positions where both expect the same next token."""
+        return float(np.mean(self.next_tokens == other.next_tokens))
+
+
+def windows(directory: Path, text: str) -> list[list[int]]:
+    """Tokenise `text` and cut it into windows of at most 256 tokens, each scored from an empty KV cache."""
+    ids = Tokenizer.from_file(str(directory / "tokenizer.json")).encode(text, add_special_tokens=False).ids
+    return [ids[start : start + WINDOW] for start in range(0, len(ids), WINDOW)]
+
+
+def open_session(directory: Path, extra_outputs: Sequence[str] = ()) -> ScoringSession:
+    """Load the model in `directory` with the logits of all positions, and `extra_outputs` besides."""
+    model = with_all_logits(onnx.load(DecoderConfig.read(directory).path, load_external_data=False))
+    for name in extra_outputs:
+        model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    return ScoringSession(model.SerializeToString(), directory)
+
+
+def _negative_log_likelihood(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> float:
+    values = logits.astype(np.float64)
+    peak = values.max(axis=-1, keepdims=True)
+    totals = np.log(np.exp(values - peak).sum(axis=-1)) + peak[:, 0]
+    return float((totals - values[np.arange(len(targets)), targets]).sum())
+
+
+def score(directory: Path, text: str) -> Score:
+    """Measure the model in `directory` on `text`.
+
+    Raises:
+        ModelUnsupportedError: the model computes NaN or infinite logits, or those of the last position only.
+    """
+    session, total, scored = open_session(directory), 0.0, 0
+    next_tokens: list[NDArray[np.int64]] = []
+    for ids in windows(directory, text):
+        (logits,) = session.run(ids, ["logits"])
+        if len(logits) != len(ids):
+            raise ModelUnsupportedError(f"{directory.name} was built with prune_lm_head; build it without")
+        if not np.isfinite(logits).all():
+            raise ModelUnsupportedError(f"{directory} computes NaN or infinite logits; its weights are not usable")
+        total += _negative_log_likelihood(logits[:-1], np.asarray(ids[1:], np.int64))
+        scored += len(ids) - 1
+        next_tokens.append(logits.argmax(axis=-1))
+    return Score(float(np.exp(total / scored)), np.concatenate(next_tokens))

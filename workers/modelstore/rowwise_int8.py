@@ -1,0 +1,78 @@
+"""Rowwise int8: weights quantised per output channel, activations per row (token) while running.
+
+Per row, not per tensor, so that a sequence's tokens do not depend on its neighbours in the step batch.
+"""
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from workers.modelstore.graph import CONTRIB, GraphBuilder
+from workers.modelstore.linear_nodes import FloatArray, LinearNode, Weights
+
+ACTIVATION_ZERO_POINT = 128
+ACTIVATION_RANGE = 127.0
+SMALLEST_PEAK = 1e-8
+
+
+def quantise_columns(weight: FloatArray, weight_range: int) -> tuple[NDArray[np.int8], FloatArray]:
+    """Return int8 values and their scales `[outputs]` for a weight `[inputs, outputs]`, symmetric, round to even."""
+    scales = np.abs(weight).max(axis=0) / np.float32(weight_range)
+    scales[scales == 0] = 1
+    return np.rint(weight / scales).astype(np.int8), scales.astype(np.float32)
+
+
+class RowwiseInt8:
+    """Rewrites the linear layers of a model in place."""
+
+    def __init__(self, model: onnx.ModelProto, weight_range: int) -> None:
+        """Take a float32 `model` with its weights; `weight_range` comes from `Cpu.weight_range`."""
+        self._graph, self._weight_range = model.graph, weight_range
+        self._weights = Weights(model.graph)
+        self._builder = GraphBuilder()
+        self._rows: dict[str, tuple[str, str]] = {}
+        builder = self._builder
+        self._zero = builder.constant("int8.zero_point", np.array(ACTIVATION_ZERO_POINT, np.uint8))
+        self._one = builder.constant("int8.one", np.array(1, np.float32))
+        self._range = builder.constant("int8.range", np.array(ACTIVATION_RANGE, np.float32))
+        self._smallest = builder.constant("int8.smallest_peak", np.array(SMALLEST_PEAK, np.float32))
+        self._axis = builder.constant("int8.axis", np.array([-1], np.int64))
+
+    def rewrite(self) -> None:
+        """Replace every linear layer; nodes keep their order."""
+        linears = {linear.output: linear for linear in self._weights.linear_nodes()}
+        for node in self._graph.node:
+            if node.output[0] in linears:
+                self._add_linear(linears[node.output[0]])
+            else:
+                self._builder.nodes.append(node)
+        nodes = list(self._builder.nodes)
+        del self._graph.node[:]
+        self._graph.node.extend(nodes)
+        self._weights.drop_unused()
+        self._graph.initializer.extend(self._builder.initializers.values())
+
+    def _add_linear(self, linear: LinearNode) -> None:
+        builder, name = self._builder, f"{linear.output}.int8"
+        values, scales = quantise_columns(self._weights.matrix(linear), self._weight_range)
+        weight, columns = builder.constant(f"{name}.weight", values), builder.constant(f"{name}.scales", scales)
+        rows, row_scales = self._quantised_rows(linear.inputs)
+        inputs = [rows, weight, self._one, columns, self._zero]
+        builder.node("MatMulIntegerToFloat", inputs, f"{name}.columns", domain=CONTRIB)
+        builder.node("Mul", [f"{name}.columns", row_scales], linear.output)
+
+    def _quantised_rows(self, inputs: str) -> tuple[str, str]:
+        """Return uint8 rows and their scales `[..., 1]`; layers that read the same activations share them."""
+        if inputs not in self._rows:
+            self._rows[inputs] = self._add_rows(inputs)
+        return self._rows[inputs]
+
+    def _add_rows(self, inputs: str) -> tuple[str, str]:
+        builder, name = self._builder, f"{inputs}.int8"
+        builder.node("Abs", [inputs], f"{name}.magnitude")
+        builder.node("ReduceMax", [f"{name}.magnitude", self._axis], f"{name}.peak", keepdims=1)
+        builder.node("Max", [f"{name}.peak", self._smallest], f"{name}.safe_peak")
+        builder.node("Div", [self._range, f"{name}.safe_peak"], f"{name}.inverse_scale")
+        builder.node("Mul", [inputs, f"{name}.inverse_scale"], f"{name}.scaled")
+        rows = builder.node("QuantizeLinear", [f"{name}.scaled", self._one, self._zero], f"{name}.rows")
+        return rows, builder.node("Div", [f"{name}.safe_peak", self._range], f"{name}.row_scales")
