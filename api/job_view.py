@@ -10,6 +10,30 @@ from shared.crypto import KeyRing, Sealed
 from shared.models import Job, Result
 from shared.states import JobState, Priority
 
+EXAMPLE: dict[str, Any] = {
+    "id": "job_019ad8f0c1d27b3e8a64b1c0d2e3f405",
+    "object": "job",
+    "status": "completed",
+    "status_url": "/v1/jobs/job_019ad8f0c1d27b3e8a64b1c0d2e3f405",
+    "created_at": "2026-12-01T08:00:00.120000Z",
+    "started_at": "2026-12-01T08:00:00.150000Z",
+    "finished_at": "2026-12-01T08:00:01.420000Z",
+    "cancel_requested_at": None,
+    "deadline": None,
+    "priority": "normal",
+    "attempts": 1,
+    "max_attempts": 3,
+    "model": "smollm2-135m-instruct",
+    "model_version": "int8-1",
+    "output": "Paris",
+    "finish_reason": "stop",
+    "usage": {"prompt_tokens": 31, "cached_tokens": 0, "completion_tokens": 2, "total_tokens": 33},
+    "timings": {"queue_ms": 30.0, "prefill_ms": 52.1, "decode_ms": 40.2, "tokens_per_second": 49.8},
+    "privacy": {"entities": {}, "policy": "default@1", "ms": 0.2},
+    "error": None,
+    "metadata": {"document": "42"},
+}
+
 
 class Usage(BaseModel):
     """Tokens; `cached_tokens` of the prompt came from the prefix cache."""
@@ -40,35 +64,7 @@ class JobFailure(BaseModel):
 class JobView(BaseModel):
     """A job: `queued` and `running` ones change, all others are final. Times are RFC 3339, UTC."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": "job_019ad8f0c1d27b3e8a64b1c0d2e3f405",
-                    "object": "job",
-                    "status": "completed",
-                    "status_url": "/v1/jobs/job_019ad8f0c1d27b3e8a64b1c0d2e3f405",
-                    "created_at": "2026-12-01T08:00:00.120000Z",
-                    "started_at": "2026-12-01T08:00:00.150000Z",
-                    "finished_at": "2026-12-01T08:00:01.420000Z",
-                    "cancel_requested_at": None,
-                    "deadline": None,
-                    "priority": "normal",
-                    "attempts": 1,
-                    "max_attempts": 3,
-                    "model": "smollm2-135m-instruct",
-                    "model_version": "int8-1",
-                    "output": "Paris",
-                    "finish_reason": "stop",
-                    "usage": {"prompt_tokens": 31, "cached_tokens": 0, "completion_tokens": 2, "total_tokens": 33},
-                    "timings": {"queue_ms": 30.0, "prefill_ms": 52.1, "decode_ms": 40.2, "tokens_per_second": 49.8},
-                    "privacy": {"entities": {}, "policy": "default@1", "ms": 0.2},
-                    "error": None,
-                    "metadata": {"document": "42"},
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     id: str
     object: Literal["job"] = "job"
@@ -95,6 +91,8 @@ class JobView(BaseModel):
 
 class GenerationView(JobView):
     """A finished job of `/generate`; `text` is its output."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE | {"text": EXAMPLE["output"]}]})
 
     text: str
 

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
+from api.job_view import GenerationView, JobView
 from api.schemas import JobRequest
 
 _REF = "#/components/schemas/{model}"
@@ -57,6 +58,9 @@ def document(app: FastAPI) -> dict[str, Any]:
     parts = schema.pop("$defs", {})
     schemas = built["components"]["schemas"]
     schemas.update({JobRequest.__name__: schema, **parts})
+    for shown in (JobView, GenerationView):
+        # FastAPI leaves nulls out, in examples too, where they tell which fields are always there.
+        schemas[shown.__name__]["examples"] = shown.model_json_schema()["examples"]
     for operation in (operation for path in built["paths"].values() for operation in path.values()):
         # FastAPI documents its own 422, which this API never sends.
         operation["responses"].pop("422", None)

@@ -4,6 +4,7 @@ import io
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,11 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def api_settings(postgres_url: str, redis_url: str, model_dir: Path, tmp_path: Path) -> dict[str, Any]:
+def settings_for(postgres_url: str, redis_url: str, model_dir: Path, state_dir: Path) -> dict[str, Any]:
     return {
         "database_url": postgres_url,
         "redis_url": redis_url,
-        "state_dir": tmp_path / "state",
+        "state_dir": state_dir,
         "model_dir": model_dir,
         "model": tiny_model.NAME,
         "encryption_key": generate_key(),
@@ -42,19 +42,25 @@ def api_settings(postgres_url: str, redis_url: str, model_dir: Path, tmp_path: P
 
 
 @pytest.fixture
+def api_settings(postgres_url: str, redis_url: str, model_dir: Path, tmp_path: Path) -> dict[str, Any]:
+    return settings_for(postgres_url, redis_url, model_dir, tmp_path / "state")
+
+
+@contextmanager
+def serving(values: dict[str, Any], database: Database, **changes: object) -> Iterator[Api]:
+    """An API with a key of its own in `database`; `changes` are settings only it sees."""
+    keyring = KeyRing.from_setting(values["encryption_key"])
+    with database.transaction() as session:
+        key = api_keys.create(session, keyring, "test", ["submit", "read"])
+    app = create_app(Settings.model_validate({**values, **changes}))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield Api(client, database, keyring, key)
+
+
+@pytest.fixture
 def serve(api_settings: dict[str, Any], database: Database) -> Serve:
     """Start an API; its settings can be changed by keyword."""
-
-    @contextmanager
-    def start(**changes: object) -> Iterator[Api]:
-        settings = Settings.model_validate({**api_settings, **changes})
-        keyring = KeyRing.from_setting(api_settings["encryption_key"])
-        with database.transaction() as session:
-            key = api_keys.create(session, keyring, "test", ["submit", "read"])
-        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-            yield Api(client, database, keyring, key)
-
-    return start
+    return partial(serving, api_settings, database)
 
 
 @pytest.fixture
