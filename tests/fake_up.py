@@ -13,6 +13,10 @@ from cli.supervisor.roles import process_specs
 from shared.settings import Settings
 from tests import fake_model
 
+WORKER = (
+    "import sys; from shared.parent_watch import end_with_parent; from shared.settings import get_settings; "
+    "from tests.fake_worker import main; end_with_parent(get_settings().supervisor_pid); sys.exit(main(*sys.argv[1:]))"
+)
 DATA = Path(__file__).parent / "data"
 REPOSITORY = Path(__file__).parent.parent
 
@@ -25,7 +29,7 @@ def specs(settings: Settings, environment: Mapping[str, str]) -> list[ProcessSpe
 def faked(spec: ProcessSpec) -> ProcessSpec:
     if spec.role != "worker":
         return spec
-    arguments = (sys.executable, "-m", "tests.fake_worker", written(spec.cores or ()), "0.001")
+    arguments = (sys.executable, "-c", WORKER, written(spec.cores or ()), "0.001")
     return dataclasses.replace(spec, arguments=arguments)
 
 

@@ -4,6 +4,9 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pydantic import SecretStr
 
 from cli.supervisor.core_sets import core_sets, written
 from cli.supervisor.process_spec import ProcessSpec
@@ -29,18 +32,32 @@ def module(name: str, *arguments: str) -> tuple[str, ...]:
 
 
 def child_environment(settings: Settings, addresses: Addresses, encryption_key: str) -> dict[str, str]:
-    """Return the environment of every child: the effective settings that `up` decided on."""
-    return settings.child_environment(
-        database_url=addresses.database_url,
-        redis_url=addresses.redis_url,
-        encryption_key=encryption_key,
-        state_dir=str(settings.state_dir),
-        model_dir=str(settings.model_dir.absolute()),
-        cache_dir=str(settings.cache_dir.absolute()),
-        api_port=str(addresses.api_port),
-        flower_port=str(addresses.flower_port),
-        supervisor_pid=str(os.getpid()),
-    )
+    """Return the environment of every child: what was set, wherever it was set, and what `up` decided on."""
+    chosen = {name: _written(getattr(settings, name)) for name in settings.model_fields_set}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return settings.child_environment(**given | _decided(settings, addresses, encryption_key))
+
+
+def _decided(settings: Settings, addresses: Addresses, encryption_key: str) -> dict[str, str]:
+    return {
+        "database_url": addresses.database_url,
+        "redis_url": addresses.redis_url,
+        "encryption_key": encryption_key,
+        "state_dir": str(settings.state_dir.absolute()),
+        "model_dir": str(settings.model_dir.absolute()),
+        "cache_dir": str(settings.cache_dir.absolute()),
+        "api_port": str(addresses.api_port),
+        "flower_port": str(addresses.flower_port),
+        "supervisor_pid": str(os.getpid()),
+    }
+
+
+def _written(value: object) -> str | None:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, timedelta):
+        return str(value.total_seconds())
+    return None if value is None else str(value)
 
 
 def process_specs(settings: Settings, environment: Mapping[str, str]) -> list[ProcessSpec]:

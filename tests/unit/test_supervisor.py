@@ -19,6 +19,7 @@ from cli.supervisor.fleet_file import Fleet
 from cli.supervisor.leftovers import end_children
 from cli.supervisor.lock import holder, supervisor_lock
 from cli.supervisor.process_spec import ProcessSpec
+from cli.supervisor.roles import Addresses, child_environment
 from cli.supervisor.stop_request import StopRequest
 from cli.supervisor.supervisor import Supervisor
 from shared.errors import StateConflictError
@@ -210,3 +211,15 @@ def test_a_request_interrupts_a_start_but_not_a_drain(monkeypatch: pytest.Monkey
         handlers[signal.SIGTERM](signal.SIGTERM, None)
     handlers[signal.SIGTERM](signal.SIGTERM, None)
     assert stop.urgent
+
+
+def test_children_get_every_setting_wherever_it_was_set(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {"model": "other", "lease": 12.5, "api_key": "tm_x", "encryption_key": "old", "state_dir": tmp_path}
+    )
+    environment = child_environment(settings, Addresses("postgresql://d", "redis://r", 1, 2), "k:new")
+    expected = {
+        "MODEL": "other", "LEASE": "12.5", "API_KEY": "tm_x", "ENCRYPTION_KEY": "k:new", "API_PORT": "1",
+        "STATE_DIR": str(tmp_path), "DATABASE_URL": "postgresql://d", "SUPERVISOR_PID": str(os.getpid()),
+    }  # fmt: skip
+    assert {name: environment[f"TOKENMILL_{name}"] for name in expected} == expected
