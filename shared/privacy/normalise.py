@@ -15,8 +15,7 @@ _CHINESE_PREFIX = re.compile(r"(?:00)?86(?=1[3-9][0-9]{9}\Z)")
 
 def normalised(entity: str, value: str) -> str:
     """Return `value` without the freedom its type leaves: width, grouping, letter case, a +86 before a mobile."""
-    view = View(value)
-    folded = view.text(0, len(view.data))
+    folded = value if value.isascii() else View(value).data.decode()
     if entity in _GROUPED:
         bare = _PUNCTUATION.sub("", folded).upper()
         return _CHINESE_PREFIX.sub("", bare) if entity == "PHONE" else bare

@@ -64,12 +64,12 @@ def _even_groups(candidate: Candidate) -> bool:
 
 
 def _contiguous(candidate: Candidate) -> Candidate | None:
-    return candidate if _is_card(candidate) and _stands_alone(candidate) else None
+    return candidate if _stands_alone(candidate) and _is_card(candidate) else None
 
 
 def _grouped(candidate: Candidate) -> Candidate | None:
     for shorter in _prefixes(candidate):
-        if _is_card(shorter) and _even_groups(shorter) and _stands_alone(shorter):
+        if _stands_alone(shorter) and _even_groups(shorter) and _is_card(shorter):
             return shorter
     return None
 

@@ -31,9 +31,9 @@ _PATTERN = rf"(?:^|[^0-9A-Za-z_.]|(?i:dob|born))({_FORMS})(?:[^0-9A-Za-z_]|[Tt][
 # A label, then a few words without a figure or the end of a sentence, then the date.
 _END = "。\uff1b\uff0c\uff01\uff1f"
 _LATIN_LABEL = r"(?:dob|d\.o\.b\.?|birth|born|date[ _-]?of[ _-]?birth|birth[ _-]?da(?:te|y))"
-_BIRTH_BEFORE = re.compile(
-    rf"(?:出生|生日|生于|诞生于?|(?<![a-z]){_LATIN_LABEL}(?![a-z]))(?:[^0-9.;{_END}\x1f]|\.(?! )){{0,24}}\Z"
-)
+_LABEL = rf"(?:出生(?:日期|年月日?|时间|時間|日|于|於|在)|生日|[诞誕]?生[于於]|(?<![a-z]){_LATIN_LABEL}(?![a-z]))"
+_GAP = rf"(?:[^0-9.;{_END}\x1f]|\.(?! )){{0,24}}"
+_BIRTH_BEFORE = re.compile(rf"(?:{_LABEL}{_GAP}|出生[^0-9a-z.;{_END}\x1f\u4e00-\u9fff]{{0,6}})\Z")
 _BIRTH_AFTER = re.compile(rf"[ (]{{0,2}}(?:出生|诞生|生(?=[,.;)\s于人{_END}]|\Z)|(?:was )?born(?![a-z])|生日)")
 
 

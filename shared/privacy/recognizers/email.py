@@ -4,9 +4,13 @@ import re
 
 from shared.privacy.recognizers.recognizer import Candidate, Recognizer
 
-_LABEL = r"[0-9A-Za-z\x{c0}-\x{24f}](?:[0-9A-Za-z\x{c0}-\x{24f}-]{0,62}[0-9A-Za-z\x{c0}-\x{24f}])?"
-_LOCAL = r"[0-9A-Za-z_\x{c0}-\x{24f}][0-9A-Za-z_\x{c0}-\x{24f}.%+'-]{0,63}"
-_PATTERN = rf"({_LOCAL}(?:@|%40)(?:{_LABEL}\.){{1,8}}(?:[A-Za-z]{{2,24}}|xn--[0-9A-Za-z-]{{2,59}}))"
+# Unbounded on purpose: RE2 is linear anyway, and counting to 63 would swell its automaton until it has to start over.
+_LETTER = r"0-9A-Za-z\x{c0}-\x{24f}"
+_LOCAL = rf"[{_LETTER}_][{_LETTER}_.%+'-]*"
+_PATTERN = rf"({_LOCAL}(?:@|%40)(?:[{_LETTER}][{_LETTER}-]*\.)+(?:[A-Za-z]{{2,24}}|xn--[0-9A-Za-z-]+))"
+# Chinese follows an address without a blank, so a Chinese domain must end in a top-level domain that exists.
+_CHINESE_TOP = "中国|中國|公司|网络|網絡|在线|中文网|集团|香港|台湾|台灣"
+_CHINESE = rf"({_LOCAL}@(?:[\p{{Han}}0-9A-Za-z-]+\.)+(?:{_CHINESE_TOP}))"
 
 _RETINA_IMAGE = re.compile(r"@[0-9]x\.", re.IGNORECASE)
 
@@ -15,4 +19,7 @@ def _check(candidate: Candidate) -> Candidate | None:
     return None if _RETINA_IMAGE.search(candidate.text) else candidate
 
 
-RECOGNIZERS = (Recognizer.of("EMAIL", _PATTERN, _check, needs=("@", "%40")),)
+RECOGNIZERS = (
+    Recognizer.of("EMAIL", _PATTERN, _check, needs=("@", "%40")),
+    Recognizer.of("EMAIL", _CHINESE, _check, needs=("@",)),
+)

@@ -5,17 +5,22 @@ import phonenumbers
 LOCAL_REGIONS = ("CN", "US", "GB", "HK", "TW", "MO", "SG", "JP", "KR", "IN", "DE", "FR", "AU")
 """Regions whose national spelling is tried when a label says that a number is a telephone's."""
 
+_EVIDENT_DIGITS = 10
+
 
 def is_dialable(number: str) -> bool:
-    """Tell whether `+44 ...` or `0044 ...` has a known country code and a length its plan allows.
+    """Tell whether `+44 ...` or `0044 ...` is a telephone number.
 
-    `00` also begins serial numbers, so there the number must lie in an assigned range.
+    Behind a plus in front of ten digits or several groups, a known country and a possible length will do: fictional
+    ranges are not assigned. A short figure may be a sum and `00` may begin a serial number, so those must be assigned.
     """
-    plus = number.lstrip("(").startswith("+")
-    parsed = _parsed(number if plus else "+" + number.lstrip("(").removeprefix("011").lstrip(" -0"), None)
+    bare = number.lstrip("(")
+    plus = bare.startswith("+")
+    parsed = _parsed(number if plus else "+" + bare.removeprefix("011").lstrip(" -0"), None)
     if parsed is None:
         return False
-    return phonenumbers.is_possible_number(parsed) if plus else phonenumbers.is_valid_number(parsed)
+    evident = plus and (not bare[1:].isdigit() or len(bare) > _EVIDENT_DIGITS)
+    return phonenumbers.is_possible_number(parsed) if evident else phonenumbers.is_valid_number(parsed)
 
 
 def is_dialable_locally(number: str) -> bool:

@@ -9,11 +9,11 @@ _NUMBER = (
 )
 _PATTERN = rf"(?:^|[^0-9A-Za-z_]|(?i:passport|no))({_NUMBER}){RIGHT}"
 
-_PASSPORT = Words.of("护照 passport passports passport_no passport_number passportno")
+_PASSPORT = Words.of("护照 護照 passport passports passport_no passport_number passportno")
 
 
 def _check(candidate: Candidate) -> Candidate | None:
     return candidate if candidate.near(_PASSPORT, before=32, after=12) else None
 
 
-RECOGNIZERS = (Recognizer.of("CN_PASSPORT", _PATTERN, _check, needs=("护照", "assport", "ASSPORT")),)
+RECOGNIZERS = (Recognizer.of("CN_PASSPORT", _PATTERN, _check, needs=("护照", "護照", "assport", "ASSPORT")),)

@@ -7,7 +7,8 @@ from shared.privacy.recognizers.recognizer import LEFT_OF_DIGITS, RIGHT_OF_DIGIT
 from shared.privacy.words import Words
 
 _GAP = r"(?:[ -]{1,2}|\r?\n)"
-_COUNTRY = r"(?:\((?:\+|00)?86\)|(?:\+|00)?86)[ -]{0,2}"
+_PLUS = r"(?:\+|%2[Bb]|00)"
+_COUNTRY = rf"(?:\({_PLUS}?86\)|{_PLUS}?86)[ -]{{0,2}}"
 _MOBILE = "|".join(
     (
         "1[3-9][0-9]{9}",
@@ -25,6 +26,7 @@ _LANDLINE = "|".join(
         rf"(?:{_COUNTRY})?\(0?{_AREA}\)[ -]?{_LOCAL}",
         rf"(?:{_COUNTRY})?0{_AREA}{_GAP}{_LOCAL}",
         rf"{_COUNTRY}0?{_AREA}[ -]?{_LOCAL}",
+        "85[23]-[235689][0-9]{3}[ -]?[0-9]{4}",
     )
 )
 _LANDLINE_UNGROUPED = rf"0{_AREA}[2-8][0-9]{{6,7}}"
@@ -36,11 +38,10 @@ _NANP = "|".join(
         rf"(?:\+?1\.)?[2-9][0-8][0-9]\.{_EXCHANGE}\.[0-9]{{4}}",
     )
 )
-_INTERNATIONAL = (
-    r"(?:\((?:\+|00)[1-9][0-9]{0,3}\)|(?:\+|00|011[ -])[1-9])(?:(?:[ .-]|\(0\)|[ ]?[()][ ]?){0,2}[0-9]){6,15}"
-)
+_INTERNATIONAL = r"(?:\((?:\+|00)[1-9][0-9]{0,3}\)|(?:\+|00|011[ -])[1-9])[0-9 .()-]{5,24}[0-9]"
+_IN_GROUPS = re.compile(r"(?:\([+0-9]{2,6}\)|[+0-9]+)(?:(?:[ .-]|\(0\)|[ ]?[()][ ]?){0,2}[0-9]+)*")
 _LABEL = (
-    r"(?i:电话|手机号?码?|座机|固话|联系方式|号码|致电|拨打|回电|来电|传真|热线|tel|telephone|phone|mobile|cell|cellphone|"
+    r"(?i:电话|電話|手机号?码?|手機號?碼?|座机|座機|固话|联系方式|聯絡方式|号码|號碼|致电|致電|拨打|撥打|回电|来电|传真|傳真|热线|tel|telephone|phone|mobile|cell|cellphone|"
     r"fax|call(?: me| us)?|whatsapp|callback|direct line|contact|reach(?: me| us| him| her)?|text(?: me)?|sms)"
 )
 _LABELLED = (
@@ -49,7 +50,7 @@ _LABELLED = (
 )
 
 _TELEPHONE = Words.of(
-    "电话 手机 座机 固话 致电 拨打 回电 来电 传真 联系 热线 号码 打 "
+    "电话 電話 手机 手機 座机 固话 致电 致電 拨打 回电 来电 传真 傳真 联系 聯絡 热线 号码 號碼 打 "
     "tel telephone phone mobile fax call callback contact"
 )
 _DIGITS_BEFORE = re.compile(r"[0-9][.,]\Z|[0-9a-z]-\Z|[0-9]/\Z")
@@ -58,6 +59,7 @@ _LABEL_DASH = re.compile(r"(?:tel|phone|mobile|cell|fax|contact)-\Z")
 _AMOUNT_AFTER = re.compile(r"[.,][0-9]|-[0-9]{6,}|-[0-9]{1,5}[-0-9a-z]|/[0-9]{1,4}(?![0-9])")
 _FIGURE_BEFORE = re.compile(r"[0-9] \Z")
 _FIGURE_AFTER = re.compile(r" [0-9]")
+_MIN_DIGITS = 7
 _CHINESE_MOBILE = re.compile("1[3-9][0-9]{9}")
 _DATE = re.compile(r"(?:19|20)[0-9]{2}[ .-]?(?:0[1-9]|1[0-2])[ .-]?(?:0[1-9]|[12][0-9]|3[01])\Z")
 
@@ -84,9 +86,10 @@ def _nanp(candidate: Candidate) -> Candidate | None:
 
 
 def _international(candidate: Candidate) -> Candidate | None:
-    if _DIGITS_BEFORE.search(candidate.before(2)):
+    grouped = _IN_GROUPS.match(candidate.text)
+    if not grouped or _DIGITS_BEFORE.search(candidate.before(2)):
         return None
-    return next((part for part in _prefixes(candidate) if is_dialable(part.text)), None)
+    return next((part for part in _prefixes(candidate.first(grouped.end())) if is_dialable(part.text)), None)
 
 
 def _labelled(candidate: Candidate) -> Candidate | None:
@@ -101,8 +104,9 @@ def _is_local_number(candidate: Candidate) -> bool:
 
 def _prefixes(candidate: Candidate) -> list[Candidate]:
     """The candidate and what is left of it without its last groups, longest first: they may belong to what follows."""
-    ends = [match.end() for match in re.finditer(r"[0-9]+", candidate.text)]
-    return [candidate.first(end) for end in reversed(ends)]
+    text = candidate.text
+    ends = [match.end() for match in re.finditer(r"[0-9]+", text)]
+    return [candidate.first(end) for end in reversed(ends) if sum(map(str.isdigit, text[:end])) >= _MIN_DIGITS]
 
 
 def _recognizer(pattern: str, check: Check = _stands_alone) -> Recognizer:

@@ -14,13 +14,13 @@ from shared.privacy.words import Words, one_of
 # character can close a value and open the next. `\b` and its kin fail between Chinese and digits.
 LEFT = r"(?:^|[^0-9A-Za-z_])"
 RIGHT = r"(?:[^0-9A-Za-z_]|$)"
-LEFT_OF_DIGITS = r"(?:^|[^0-9_])"
+LEFT_OF_DIGITS = r"(?:^|[^0-9_]|%[0-9A-Fa-f]{2})"
 RIGHT_OF_DIGITS = r"(?:[^0-9_]|$)"
 
 _GAP = r"(?:[ -]|\r?\n)"
 _TOKEN = re.compile(rb"[0-9A-Za-z_]*")
 _LETTERS_BEFORE = re.compile(r"[a-z]+\Z")
-_ESCAPE_BEFORE = re.compile(r"\\[nrt]\Z")
+_ESCAPE_BEFORE = re.compile(r"(?:\\[nrt]|%[0-9a-f]{2})\Z")
 _LABELS = one_of(
     "tel telephone phone mobile mob cell fax call sms contact no num number id idcard card cardno pan acct account "
     "ssn ip ipv v at or and to from is user"

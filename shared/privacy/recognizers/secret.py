@@ -29,18 +29,20 @@ _PRIVATE_KEY = rf"(-----BEGIN {_ARMOUR}[^-]+-----END {_ARMOUR})"
 _BEARER = r"(?:^|[^0-9A-Za-z_])(?i:bearer)[ :]{1,3}([0-9A-Za-z._~+/-]{8,}=*)"
 _BASIC = r"(?:^|[^0-9A-Za-z_])(?i:basic)[ ]{1,3}([0-9A-Za-z+/_-]{6,}={0,2})"
 
-_PASSWORD = "密码|口令|(?i:password|passwd|passphrase|passcode|pwd|pass)"  # noqa: S105  # labels, no password
+_PASSWORD = "密码|密碼|口令|(?i:password|passwd|passphrase|passcode|pwd|pass)"  # noqa: S105  # labels, no password
 _KEY = (
-    r"密钥|秘钥|令牌|授权码|(?i:secret|token|apikey|credentials?|"
+    r"密钥|密鑰|秘钥|令牌|授权码|(?i:secret|token|apikey|credentials?|"
     r"(?:api|access|secret|private|auth|account|encryption|signing|session)[ _-]?key(?:[ _-]?id)?)"
 )
-_IS = (
-    r"""["'`]?(?: ?\([^()]{1,24}\))?\s{0,3}(?:[:=]|=>|:=|是|为|改为|改成|重置为|设为|设置为|更新为|更改为|"""
-    r"""(?i:is|was|to|(?:was |is |been )?(?:re)?set to|changed to))\s{0,3}"""
+_VERB = (
+    "是|为|改为|改成|重置为|设为|设置为|更新为|更改为|"
+    "(?i:(?:is |was |been )?(?:reset|set|changed|updated) to|is|was|to)"
 )
+_IS = rf"""["'`]?(?: ?\([^()]{{1,24}}\))?\s{{0,3}}(?:(?:{_VERB})?\s{{0,2}}(?:[:=]|=>|:=)|{_VERB})\s{{0,3}}"""
 _VALUE = r"""(["'`]?[!#-&(-;=?-_a-~]{4,256})"""
 _PASSWORD_PATTERN = rf"(?:{_PASSWORD}){_IS}{_VALUE}"
 _KEY_PATTERN = rf"(?:{_KEY}){_IS}{_VALUE}"
+_PASSWORD_BLANK_PATTERN = rf"(?:{_PASSWORD})[ ]([!#-&(-;=?-Z^_a-z|~]{{6,64}})"
 _KEY_BLANK_PATTERN = r"(?i:(?:api|access|secret|auth)[ _-]?key|token|密钥|令牌)[ ]([0-9A-Za-z_+/=.-]{16,256})"
 
 _NEXT_FIELD = re.compile(r"[,;&|](?=[A-Za-z_]{2,24}[=:])")
@@ -79,6 +81,14 @@ def _bearer(candidate: Candidate) -> Candidate | None:
 def _password(candidate: Candidate) -> Candidate | None:
     value = _trimmed(candidate)
     return value if len(value.text) >= _MIN_PASSWORD and _is_password(value) else None
+
+
+def _evident_password(candidate: Candidate) -> Candidate | None:
+    """Behind a mere blank, only what cannot be the next word: letters, figures and a sign or an inner capital."""
+    value = _trimmed(candidate)
+    figures = any(char.isdigit() for char in value.text)
+    prose = re.sub("[0-9]", "", value.text)
+    return value if figures and _is_mixed(prose) and _password(candidate) else None
 
 
 def _is_password(value: Candidate) -> bool:
@@ -128,6 +138,7 @@ RECOGNIZERS = (
     Recognizer.of("SECRET", _BEARER, _bearer, needs=("earer", "EARER")),
     Recognizer.of("SECRET", _BASIC, _basic, needs=("asic ", "ASIC ")),
     Recognizer.of("SECRET", _PASSWORD_PATTERN, _password),
+    Recognizer.of("SECRET", _PASSWORD_BLANK_PATTERN, _evident_password),
     Recognizer.of("SECRET", _KEY_PATTERN, _key),
     Recognizer.of("SECRET", _KEY_BLANK_PATTERN, _key),
 )
