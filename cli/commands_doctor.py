@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from cli import table
-from cli.doctor import machine, services
 from cli.doctor.finding import Verdict
 from cli.exit_codes import ExitCode
 from shared.settings import get_settings
@@ -22,6 +21,8 @@ def register(app: typer.Typer) -> None:
 
 def doctor(*, as_json: AsJson = False) -> None:
     """Check this machine and the services it uses. Exit code 1 when something must be mended first."""
+    from cli.doctor import machine, services  # noqa: PLC0415  # other commands need not wait for their libraries
+
     settings = get_settings()
     found = [*machine.findings(settings), *services.findings(settings)]
     rows = [finding.public() for finding in found]

@@ -13,10 +13,7 @@ from cli.embedded.process import launch
 from cli.exit_codes import ExitCode
 from cli.screen import screen
 from cli.supervisor import fleet_file
-from cli.supervisor import up as supervision
-from cli.supervisor.down import stop_fleet
-from cli.supervisor.fleet_file import Fleet
-from cli.supervisor.keys import key_file
+from cli.supervisor.fleet_file import Fleet, key_file
 from cli.supervisor.lock import already_running, holder
 from cli.supervisor.readiness import wait_ready
 from cli.supervisor.roles import module
@@ -58,6 +55,8 @@ def up(
     if detach:
         _detach(settings, timeout)
         return
+    from cli.supervisor import up as supervision  # noqa: PLC0415  # other commands need not wait for its libraries
+
     supervision.run(settings, _ignore if quiet else _announce_when_ready)
 
 
@@ -112,6 +111,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def down(*, state_dir: StateDir = None) -> None:
     """Stop the fleet of this machine: workers finish what they hold first."""
+    from cli.supervisor.down import stop_fleet  # noqa: PLC0415  # other commands need not wait for its libraries
+
     settings = effective(state_dir)
     ran = stop_fleet(settings.state_dir, settings.drain_timeout.total_seconds())
     typer.echo("Tokenmill is down." if ran else f"Nothing runs in {settings.state_dir}.")

@@ -6,8 +6,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from cli.supervisor.roles import module
-from shared import migrate
-from shared.crypto import generate_key
 from shared.errors import ConfigurationError
 from shared.settings import get_settings
 
@@ -63,11 +61,15 @@ def upgrade() -> None:
     url = get_settings().database_url
     if url is None:
         raise ConfigurationError("set TOKENMILL_DATABASE_URL (`tokenmill up` migrates by itself)", field="database_url")
+    from shared import migrate  # noqa: PLC0415  # other commands need not wait for its libraries
+
     migrate.upgrade(url.get_secret_value())
 
 
 def new_encryption_key() -> None:
     """Print a fresh value for TOKENMILL_ENCRYPTION_KEY; to rotate, put it before the old one with a comma."""
+    from shared.crypto import generate_key  # noqa: PLC0415  # other commands need not wait for its libraries
+
     typer.echo(generate_key())
 
 

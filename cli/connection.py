@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.supervisor import fleet_file
-from cli.supervisor.fleet_file import Fleet
-from cli.supervisor.keys import key_file
+from cli.supervisor.fleet_file import Fleet, key_file
 from shared.errors import AuthenticationError, ServiceUnavailableError
 from shared.settings import Settings
 

@@ -74,6 +74,11 @@ def path_in(state_dir: Path) -> Path:
     return state_dir / "fleet.json"
 
 
+def key_file(state_dir: Path) -> Path:
+    """Return where the API key of this machine's operator stands."""
+    return state_dir / "api.key"
+
+
 def write(fleet: Fleet) -> None:
     """Replace the file in one step."""
     write_private(path_in(Path(fleet.state_dir)), json.dumps(asdict(fleet), indent=1) + "\n")

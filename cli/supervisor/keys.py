@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli.embedded.files import write_private
+from cli.supervisor.fleet_file import key_file
 from shared import api_keys
 from shared.crypto import KeyRing, generate_key
 from shared.database import Database
@@ -25,11 +26,6 @@ def encryption_key(settings: Settings) -> str:
 def flower_login(state_dir: Path) -> str:
     """Return `user:password` from `<state_dir>/flower.auth`, made on the first call."""
     return _kept(state_dir / "flower.auth", lambda: f"{FLOWER_USER}:{secrets.token_urlsafe(24)}")
-
-
-def key_file(state_dir: Path) -> Path:
-    """Return where the API key of this machine's operator stands."""
-    return state_dir / "api.key"
 
 
 def ensure_api_key(database_url: str, encryption_key: str, state_dir: Path) -> str | None:

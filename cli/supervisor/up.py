@@ -124,7 +124,7 @@ def describe(settings: Settings, addresses: Addresses, model: str) -> Fleet:
         state_dir=str(settings.state_dir),
         api_url=f"http://{f'[{host}]' if ':' in host else host}:{addresses.api_port}",
         flower_url=f"http://{LOOPBACK}:{addresses.flower_port}",
-        key_file=str(keys.key_file(settings.state_dir)),
+        key_file=str(fleet_file.key_file(settings.state_dir)),
         model=model,
         database_url=addresses.database_url,
         redis_url=addresses.redis_url,
