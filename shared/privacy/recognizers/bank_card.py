@@ -14,7 +14,7 @@ _GROUPED = "|".join(
         rf"[0-9]{{6}}{_GAP}[0-9]{{10,13}}",
     )
 )
-_CONTIGUOUS = "[2-6][0-9]{12,18}"
+_CONTIGUOUS = "[3-6][0-9]{12,18}|2[2-7][0-9]{14}"
 
 _CARD = Words.of(
     "卡 账号 帐号 账户 帐户 银联 银行 刷 转入 打入 card cards visa mastercard amex unionpay maestro jcb pan "

@@ -11,9 +11,9 @@ _HONG_KONG_BARE = rf"{_LEFT_OR_LABEL}((?i:[A-Z]{{1,2}}[ -]?[0-9]{{3}} ?[0-9]{{3}
 _TAIWAN = (
     rf"{_LEFT_OR_LABEL}((?i:[A-Z][ -]?[1289A-D](?:[ -]?[0-9]{{4}}){{2}}|[A-Z][ -]?[1289](?:[ -]?[0-9]){{8}})){RIGHT}"
 )
-_SSN = (
-    rf"{LEFT_OF_DIGITS}([0-9]{{3}}-[0-9]{{2}}-[0-9]{{4}}|[0-9]{{3}} [0-9]{{2}} [0-9]{{4}}|[0-9]{{9}}){RIGHT_OF_DIGITS}"
-)
+_SSN = rf"{LEFT_OF_DIGITS}([0-9]{{3}}-[0-9]{{2}}-[0-9]{{4}}){RIGHT_OF_DIGITS}"
+_SSN_BARE = rf"{LEFT_OF_DIGITS}([0-9]{{3}} [0-9]{{2}} [0-9]{{4}}|[0-9]{{9}}){RIGHT_OF_DIGITS}"
+_SSN_LABELS = ("ssn", "SSN", "Ssn", "ocial", "OCIAL", "tin", "TIN", "Tin", "社")
 
 _HONG_KONG_WORDS = Words.of("香港 港澳 hkid hk_id hong_kong 身份证 身份證")
 _TAIWAN_WORDS = Words.of(
@@ -85,4 +85,5 @@ RECOGNIZERS = (
     Recognizer.of("HK_ID", _HONG_KONG_BARE, _hong_kong_bare),
     Recognizer.of("TW_ID", _TAIWAN, _taiwan),
     Recognizer.of("US_SSN", _SSN, _ssn),
+    Recognizer.of("US_SSN", _SSN_BARE, _ssn, needs=_SSN_LABELS),
 )
