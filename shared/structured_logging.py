@@ -49,6 +49,14 @@ def _places(error: BaseException) -> list[str]:
     return places
 
 
+def _named(role: str) -> Processor:
+    # Not a context variable: threads begin with an empty context.
+    def add_role(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {"role": role, **event}
+
+    return add_role
+
+
 class LibraryHandler(logging.Handler):
     """Hands records of other libraries on: a template without its arguments, or else just the place.
 
@@ -69,6 +77,7 @@ def configure(role: str, *, level: str = "INFO", stream: TextIO | None = None) -
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _named(role),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             describe_exception,
@@ -79,7 +88,6 @@ def configure(role: str, *, level: str = "INFO", stream: TextIO | None = None) -
         logger_factory=structlog.PrintLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
-    structlog.contextvars.bind_contextvars(role=role)
     logging.basicConfig(handlers=[LibraryHandler()], level=logging.WARNING, force=True)
     for name in NOISY_LIBRARIES:
         logging.getLogger(name).setLevel(logging.WARNING)
