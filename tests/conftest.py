@@ -1,3 +1,3 @@
 """Fixtures every test may use."""
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.servers", "tests.models"]

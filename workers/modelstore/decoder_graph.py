@@ -76,7 +76,7 @@ class DecoderGraph:
         common = [*past, "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"]
         return builder.node(
             "GroupQueryAttention",
-            [qkv, "", "", *common, *self._head_norms(layer)],
+            [*self._split_and_normed(layer, qkv), *common],
             f"{name}.attn",
             *(f"present.{layer}.{kind}" for kind in ("key", "value")),
             domain=CONTRIB,
@@ -86,19 +86,25 @@ class DecoderGraph:
             do_rotary=1,
             rotary_interleaved=0,
             local_window_size=-1,
-            **({"qk_norm_epsilon": arch.norm_epsilon} if f"blk.{layer}.attn_q_norm.weight" in self._file else {}),
         )
 
-    def _head_norms(self, layer: int) -> list[str]:
+    def _split_and_normed(self, layer: int, qkv: str) -> list[str]:
+        """Return queries, keys and values: packed where heads have no norms of their own (Qwen 3 has)."""
         if f"blk.{layer}.attn_q_norm.weight" not in self._file:
-            return []
-        weights = [
-            self._builder.constant(
-                f"layers.{layer}.attn.{which}_norm", self._file.weight(f"blk.{layer}.attn_{which}_norm.weight")
-            )
-            for which in "qk"
-        ]
-        return [*[""] * 5, *weights]  # after position_ids, attention_bias, head_sink, k_scale, v_scale
+            return [qkv, "", ""]
+        arch, builder, name = self._arch, self._builder, f"layers.{layer}.attn"
+        sizes = np.array([arch.heads, arch.kv_heads, arch.kv_heads], np.int64) * arch.head_size
+        q, k, v = (f"{name}.{which}" for which in "qkv")
+        builder.node("Split", [qkv, builder.constant("qkv_sizes", sizes)], q, k, v, axis=-1)
+        return [self._head_norm(q, f"blk.{layer}.attn_q_norm"), self._head_norm(k, f"blk.{layer}.attn_k_norm"), v]
+
+    def _head_norm(self, values: str, weight: str) -> str:
+        builder = self._builder
+        heads = builder.constant("head_shape", np.array([0, 0, -1, self._arch.head_size], np.int64))
+        joined = builder.constant("joined_shape", np.array([0, 0, -1], np.int64))
+        split = builder.node("Reshape", [values, heads], f"{values}.heads")
+        normed = builder.norm(split, self._file.weight(f"{weight}.weight"), f"{values}.norm")
+        return builder.node("Reshape", [normed, joined], f"{values}.normed")
 
     def _add_mlp(self, layer: int, hidden: str) -> str:
         builder, name, block = self._builder, f"layers.{layer}.mlp", f"blk.{layer}"

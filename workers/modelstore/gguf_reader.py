@@ -74,6 +74,7 @@ class GgufFile:
             "a mixture of experts": self.field(f"{name}.expert_count", 0) > 0,
             "scaled rotary embeddings": self.field(f"{name}.rope.scaling.type", "none") != "none",
             "partial rotary embeddings": self.field(f"{name}.rope.dimension_count", head_size) != head_size,
+            f"heads of {head_size} (no multiple of 16)": head_size % 16 != 0,
             "sliding-window attention": bool(self.field(f"{name}.attention.sliding_window", 0)),
         }
         found = [reason for reason, present in reasons.items() if present]

@@ -33,7 +33,8 @@ class Score:
 def windows(directory: Path, text: str) -> list[list[int]]:
     """Tokenise `text` and cut it into windows of at most 256 tokens, each scored from an empty KV cache."""
     ids = Tokenizer.from_file(str(directory / "tokenizer.json")).encode(text, add_special_tokens=False).ids
-    return [ids[start : start + WINDOW] for start in range(0, len(ids), WINDOW)]
+    size = min(WINDOW, DecoderConfig.read(directory).context_length)
+    return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
 def open_session(directory: Path, extra_outputs: Sequence[str] = ()) -> ScoringSession:

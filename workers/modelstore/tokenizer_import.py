@@ -86,7 +86,7 @@ def token_ids(file: GgufFile) -> dict[str, int | list[int]]:
 def write_tokenizer(file: GgufFile, directory: Path) -> None:
     """Write both tokenizer files into `directory`; raises what `build_tokenizer` raises, or for a base model."""
     template = file.field("tokenizer.chat_template")
-    if not template:
+    if not template or not template.strip():
         raise ModelUnsupportedError("the GGUF file has no chat template; import an instruction-tuned model")
     build_tokenizer(file).save(str(directory / "tokenizer.json"))
     tokens = file.field("tokenizer.ggml.tokens")

@@ -1,0 +1,138 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.errors import ModelUnsupportedError
+from tests.unit.modelstore.tiny_model import TinyModel
+from workers.engine.runtime import onnxruntime
+from workers.modelstore.block_int4 import BlockInt4, pack_blocks
+from workers.modelstore.gguf_import import convert_gguf
+from workers.modelstore.gguf_reader import GgufFile
+from workers.modelstore.graph import GraphBuilder, save
+from workers.modelstore.quality import open_session
+from workers.modelstore.rowwise_int8 import RowwiseInt8, quantise_columns
+from workers.modelstore.smoothing import Smoother, activation_peaks
+
+IDS = [1, 17, 44, 201, 9, 5, 5, 130]
+TEXT = "the cat and the dog, 12 of them"
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3"])
+def float_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    convert_gguf(GgufFile(TinyModel.random(request.param).write(folder / "tiny.gguf")), folder / "fp32")
+    return folder / "fp32"
+
+
+def logits(directory: Path, ids: list[int]) -> np.ndarray:
+    return open_session(directory).run(ids, ["logits"])[0]
+
+
+def rewritten(float_dir: Path, target: Path, model: onnx.ModelProto) -> Path:
+    target.mkdir()
+    for name in ("genai_config.json", "tokenizer.json"):
+        (target / name).write_bytes((float_dir / name).read_bytes())
+    save(model, target)
+    return target
+
+
+def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(values - expected) / np.linalg.norm(expected))
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([64, 127]))
+def test_columns_come_back_within_half_a_step(seed: int, weight_range: int) -> None:
+    weight = np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32)
+    values, scales = quantise_columns(weight, weight_range)
+    assert np.abs(values).max(axis=0).tolist() == [weight_range] * 5
+    assert (np.abs(values * scales - weight) <= scales * 0.501).all()
+
+
+def test_a_column_of_zeros_stays_zero() -> None:
+    values, scales = quantise_columns(np.zeros((4, 2), np.float32), 127)
+    assert not values.any()
+    assert np.isfinite(scales).all()
+
+
+def test_int8_keeps_the_logits_and_leaves_no_float_matrix(float_dir: Path, tmp_path: Path) -> None:
+    model = onnx.load(float_dir / "model.onnx")
+    RowwiseInt8(model, 64).rewrite()
+    operators = [node.op_type for node in model.graph.node]
+    assert "MatMul" not in operators
+    assert operators.count("MatMulIntegerToFloat") == 2 * 5 + 1
+    quantised = logits(rewritten(float_dir, tmp_path / "int8", model), IDS)
+    assert relative_error(quantised, logits(float_dir, IDS)) < 0.06
+
+
+def test_a_row_of_int8_does_not_depend_on_its_neighbours() -> None:
+    builder = GraphBuilder()
+    builder.linear("x", np.random.default_rng(1).normal(size=(6, 16)).astype(np.float32), "y")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        builder.nodes,
+        "one",
+        [value("x", onnx.TensorProto.FLOAT, ["rows", 16])],
+        [value("y", onnx.TensorProto.FLOAT, ["rows", 6])],
+        list(builder.initializers.values()),
+    )
+    opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    RowwiseInt8(model, 64).rewrite()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    rows = np.random.default_rng(2).normal(size=(33, 16)).astype(np.float32) * np.logspace(-4, 4, 33)[:, None]
+    rows = rows.astype(np.float32)
+    together = session.run(["y"], {"x": rows})[0]
+    for index in range(len(rows)):
+        np.testing.assert_array_equal(session.run(["y"], {"x": rows[index : index + 1]})[0][0], together[index])
+    assert np.isfinite(session.run(["y"], {"x": np.zeros((2, 16), np.float32)})[0]).all()
+
+
+def test_smoothing_leaves_the_float_model_as_it_was(float_dir: Path, tmp_path: Path) -> None:
+    model = onnx.load(float_dir / "model.onnx")
+    smoother = Smoother(model)
+    assert len(smoother.activations) == 2 * 3 + 1
+    smoother.fold(activation_peaks(float_dir, smoother.activations, TEXT))
+    smoothed = rewritten(float_dir, tmp_path / "smoothed", model)
+    np.testing.assert_allclose(logits(smoothed, IDS), logits(float_dir, IDS), rtol=2e-3, atol=2e-3)
+
+
+def test_smoothing_evens_out_the_activations(float_dir: Path, tmp_path: Path) -> None:
+    model = onnx.load(float_dir / "model.onnx")
+    smoother = Smoother(model)
+    before = activation_peaks(float_dir, smoother.activations, TEXT)
+    smoother.fold(before)
+    after = activation_peaks(rewritten(float_dir, tmp_path / "smoothed", model), smoother.activations, TEXT)
+    for name, peak in before.items():
+        assert after[name].max() / np.median(after[name]) < peak.max() / np.median(peak)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32 - 1))
+def test_packed_blocks_come_back_within_half_a_step(seed: int) -> None:
+    weight = np.random.default_rng(seed).normal(size=(3, 64)).astype(np.float32)
+    packed, scales = pack_blocks(weight)
+    assert (packed.shape, scales.shape) == ((3, 2, 16), (3, 2))
+    values = np.stack([packed & 15, packed >> 4], axis=-1).reshape(3, 2, 32).astype(np.int32) - 8
+    error = np.abs(values * scales[..., None] - weight.reshape(3, 2, 32))
+    # The value opposite to the largest may need +8, which four bits do not have: one whole step there.
+    assert (error <= np.abs(scales[..., None]) * np.where(values == 7, 1.001, 0.501)).all()
+
+
+def test_int4_follows_the_float_model(float_dir: Path, tmp_path: Path) -> None:
+    model = onnx.load(float_dir / "model.onnx")
+    BlockInt4(model).rewrite()
+    assert "MatMul" not in {node.op_type for node in model.graph.node}
+    quantised = logits(rewritten(float_dir, tmp_path / "int4", model), IDS)
+    assert relative_error(quantised, logits(float_dir, IDS)) < 0.35
+
+
+def test_int4_refuses_what_blocks_do_not_divide() -> None:
+    builder = GraphBuilder()
+    builder.linear("x", np.ones((6, 40), np.float32), "odd")
+    graph = onnx.helper.make_graph(builder.nodes, "one", [], [], list(builder.initializers.values()))
+    with pytest.raises(ModelUnsupportedError, match="odd has 40 inputs"):
+        BlockInt4(onnx.helper.make_model(graph)).rewrite()
