@@ -6,7 +6,7 @@ import contextlib
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.errors import BodyTooLargeError
+from shared.errors import BodyTooLargeError
 
 LINGER_SECONDS = 2.0
 

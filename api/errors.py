@@ -5,7 +5,6 @@ Every error body has OpenAI's shape: `{"error": {"message", "type", "param", "co
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar
 
 import structlog
 from fastapi import FastAPI
@@ -17,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from api.validation import invalid_input
-from shared.errors import ServiceUnavailableError, TokenmillError
+from shared.errors import MethodNotAllowedError, ServiceUnavailableError, TokenmillError
 
 RETRY_AFTER_SECONDS = 2
 DEFAULT_STATUS = 500
@@ -55,31 +54,6 @@ STATUS: Mapping[str, int] = {
 TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _INDEX = re.compile(r"\[(\d+)\]")
 _log = structlog.get_logger(__name__)
-
-
-class BodyTooLargeError(TokenmillError):
-    """Raised when a request body is longer than `max_body_bytes`."""
-
-    code: ClassVar[str] = "body_too_large"
-
-
-class UnsupportedMediaTypeError(TokenmillError):
-    """Raised when a body is not declared to be JSON."""
-
-    code: ClassVar[str] = "unsupported_media_type"
-
-
-class MethodNotAllowedError(TokenmillError):
-    """Raised when a path exists but not with this method."""
-
-    code: ClassVar[str] = "method_not_allowed"
-
-
-class QueueFullError(TokenmillError):
-    """Raised when as many jobs are queued as `queue_limit` allows."""
-
-    code: ClassVar[str] = "queue_full"
-    retryable: ClassVar[bool] = True
 
 
 def status_of(code: str) -> int:

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from api.errors import UnsupportedMediaTypeError
 from api.validation import field_path, invalid_input
-from shared.errors import InvalidInputError
+from shared.errors import InvalidInputError, UnsupportedMediaTypeError
 
 Body = TypeVar("Body", bound=BaseModel)
 _Path = tuple[object, ...]

@@ -6,7 +6,7 @@ import time
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.errors import QueueFullError
+from shared.errors import QueueFullError
 from shared.models import Job
 from shared.states import JobState
 

@@ -155,3 +155,28 @@ class ServerStartError(TokenmillError):
 
     code = "server_start_failed"
     retryable = True
+
+
+class BodyTooLargeError(TokenmillError):
+    """Raised when a request body is longer than `max_body_bytes`."""
+
+    code = "body_too_large"
+
+
+class UnsupportedMediaTypeError(TokenmillError):
+    """Raised when a body is not declared to be JSON."""
+
+    code = "unsupported_media_type"
+
+
+class MethodNotAllowedError(TokenmillError):
+    """Raised when a path exists but not with this method."""
+
+    code = "method_not_allowed"
+
+
+class QueueFullError(TokenmillError):
+    """Raised when as many jobs are queued as `queue_limit` allows."""
+
+    code = "queue_full"
+    retryable = True

@@ -57,9 +57,9 @@ class Settings(BaseSettings):
 
     workers: int = Field(default=0, ge=0, description="Workers started by `tokenmill up`; 0 means one per core")
     threads_per_worker: int = Field(default=1, ge=1, description="Cores, and engine threads, per worker")
-    max_num_seqs: int = Field(default=32, ge=1, le=256, description="Slots of one worker")
+    max_num_seqs: int = Field(default=32, ge=1, le=256, description="Slots of one worker: sequences that share a step")
     max_model_len: int = Field(default=2048, ge=64, description="Tokens per slot; capped at the model's context")
-    max_num_batched_tokens: int = Field(default=512, ge=16, description="Tokens of prefill between two decode steps")
+    max_num_batched_tokens: int = Field(default=512, ge=16, description="Tokens of one engine step, prefill and decode")
     max_attempts: int = Field(default=3, ge=1, le=100, description="Attempts before a job is dead")
     lease: Duration = Field(default=timedelta(seconds=30), description="How long a claim holds without heartbeat")
     heartbeat: Duration = Field(default=timedelta(seconds=5), description="Interval between lease renewals")
