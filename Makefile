@@ -49,5 +49,5 @@ lock: setup ## Write constraints.txt anew from what is installed
 	$(BIN)/pip freeze --exclude-editable > constraints.txt
 
 clean: ## Stop the fleet and remove .venv, the state directory and caches of tools
-	@[ ! -x $(BIN)/tokenmill ] || $(BIN)/tokenmill down --purge || true
+	@[ ! -x $(BIN)/tokenmill ] || $(BIN)/tokenmill down --purge --yes || true
 	rm -rf $(VENV) .tokenmill .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

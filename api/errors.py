@@ -129,7 +129,7 @@ def _of_status(status: int) -> TokenmillError:
 
 
 class _NotFoundPathError(TokenmillError):
-    code: ClassVar[str] = "not_found"
+    code = "not_found"
 
 
 def install(app: FastAPI) -> None:

@@ -109,13 +109,23 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def down(*, state_dir: StateDir = None) -> None:
+def down(
+    *,
+    state_dir: StateDir = None,
+    purge: Annotated[bool, typer.Option(help="Then delete keys, logs and all data of this fleet.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
+) -> None:
     """Stop the fleet of this machine: workers finish what they hold first."""
-    from cli.supervisor.down import stop_fleet  # noqa: PLC0415  # other commands need not wait for its libraries
+    from cli.supervisor.down import purge as purge_state  # noqa: PLC0415  # other commands need not wait for it
+    from cli.supervisor.down import stop_fleet  # noqa: PLC0415
 
     settings = effective(state_dir)
+    if purge and not yes:
+        typer.confirm(f"Delete every job, result and key in {settings.state_dir}?", abort=True)
     ran = stop_fleet(settings.state_dir, settings.drain_timeout.total_seconds())
     typer.echo("Tokenmill is down." if ran else f"Nothing runs in {settings.state_dir}.")
+    if purge:
+        purge_state(settings.state_dir)
 
 
 def status(

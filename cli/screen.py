@@ -12,7 +12,7 @@ def screen(fleet: Fleet, new_key: str | None, *, detached: bool) -> str:
     workers = [process for process in fleet.processes if process.role == "worker"]
     cores = " | ".join(written(process.cores or ()) for process in workers)
     rows = {
-        "API": f"{fleet.api_url}  (reference at /docs)",
+        "API": fleet.api_url,
         "API key": f"{new_key}  (shown this once; kept in {fleet.key_file})" if new_key else f"in {fleet.key_file}",
         "Flower": f"{fleet.flower_url}  (login in {state_dir / 'flower.auth'})",
         "Model": fleet.model,

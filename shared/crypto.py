@@ -145,6 +145,7 @@ def _parse_entry(entry: str) -> tuple[str, bytes]:
 
 def _refused(problem: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{SETTING} {problem}; it reads `id:base64key[,older:base64key]`, make one with `tokenmill keys new-encryption-key`",
+        f"{SETTING} {problem}; it reads `id:base64key[,older:base64key]`:"
+        " make one with `tokenmill keys new-encryption-key`",
         field=SETTING,
     )

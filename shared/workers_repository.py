@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -44,12 +44,20 @@ def remember_version(session: Session, name: str, version: str, manifest: JsonOb
 
 def live(session: Session, within: timedelta, *, model: str | None = None) -> Sequence[WorkerHeartbeat]:
     """Return workers that were ready and spoke `within` the last while, optionally those serving `model`."""
-    query = select(WorkerHeartbeat).where(
-        WorkerHeartbeat.seen_at > func.now() - within, WorkerHeartbeat.status == "ready"
-    )
+    query = _recent(within).where(WorkerHeartbeat.status == "ready")
     if model is not None:
         query = query.where(WorkerHeartbeat.model == model)
-    return session.scalars(query.order_by(WorkerHeartbeat.worker_id)).all()
+    return session.scalars(query).all()
+
+
+def recent(session: Session, within: timedelta) -> Sequence[WorkerHeartbeat]:
+    """Return workers that spoke `within` the last while and have not said that they stopped."""
+    return session.scalars(_recent(within).where(WorkerHeartbeat.status != "stopped")).all()
+
+
+def _recent(within: timedelta) -> Select[WorkerHeartbeat]:
+    recently = WorkerHeartbeat.seen_at > func.now() - within
+    return select(WorkerHeartbeat).where(recently).order_by(WorkerHeartbeat.worker_id)
 
 
 def forget_silent(session: Session) -> None:

@@ -59,6 +59,13 @@ def place(directory: Path, account: Account | None) -> Placement:
     return Placement(_reachable_binaries(installed, account), home)
 
 
+def noted_home(directory: Path) -> Path | None:
+    """Return the folder outside the state directory that `directory` notes; None when there is none of ours."""
+    note = directory / "home"
+    home = Path(note.read_text(encoding="utf-8").strip()) if note.is_file() else None
+    return home if home is not None and home.parent == ROOT else None
+
+
 def _reachable_home(directory: Path, account: Account) -> Path:
     note = directory / "home"
     if not note.exists():
