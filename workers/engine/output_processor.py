@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from shared.errors import GenerationFailedError, TokenmillError
-from workers.engine.detokenizer import Decode, Detokenizer
+from workers.engine.detokenizer import REPLACEMENT, Decode, Detokenizer
 from workers.engine.model_runner import Logits
 from workers.engine.sampler import SequenceSampler, sample
 from workers.engine.sequence import GenerationOutput, Sequence
@@ -60,7 +60,8 @@ class _Generation:
         text = self.detokenizer.flush() if self.detokenizer is not None else None
         if text is not None:
             return self.sequence.output(text, "stop", now)
-        return self.sequence.output(self._whole_text(), "length", now)
+        # The cut may fall between the bytes of a character; half of one is no text.
+        return self.sequence.output(self._whole_text().removesuffix(REPLACEMENT), "length", now)
 
     def _whole_text(self) -> str:
         return self._decode(self.sequence.output_ids) if self.sequence.output_ids else ""

@@ -57,6 +57,17 @@ def test_stops_at_max_tokens(engine: Engine, runner: FakeRunner) -> None:
     assert (output.text, output.finish_reason) == ("Hel", "length")
 
 
+@pytest.mark.parametrize("kept_bytes", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("stop", [(), ("never",)])
+def test_a_character_cut_by_max_tokens_is_no_text(kept_bytes: int, stop: tuple[str, ...]) -> None:
+    runner = FakeRunner(vocab_size=256)
+    script(runner, [7], "病历", end=False)
+    with Engine(runner, decode, EngineConfig(max_num_seqs=4, admission_wait_s=0)) as engine:
+        output = engine.submit(request("a", [7], max_tokens=kept_bytes, stop=stop)).result(SOON)
+    assert output.text == "病历"[: kept_bytes // 3]
+    assert output.completion_tokens == kept_bytes
+
+
 def test_ignore_eos_and_stop_token_ids(engine: Engine, runner: FakeRunner) -> None:
     runner.scripts[(7,)] = [65, EOS, 66, 67, 68]
     output = engine.submit(request("a", [7], ignore_eos=True, stop_token_ids=[67])).result(SOON)
