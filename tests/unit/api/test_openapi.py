@@ -54,6 +54,7 @@ def test_every_endpoint_is_documented(document: Document) -> None:
         ("post", "/v1/jobs/{job_id}/cancel"),
         ("post", "/v1/jobs/{job_id}/retry"),
         ("post", "/generate"),
+        ("get", "/v1/workers"),
         ("get", "/health"),
         ("get", "/ready"),
     }
