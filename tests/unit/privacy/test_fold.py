@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001  # full-width forms are what is tested
+# full-width forms are what is tested
 """The folded view: what is matched on, and the way back to the original."""
 
 import pytest

@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001  # wide punctuation is part of what is tested
+# wide punctuation is part of what is tested
 """Figures and words that look like personal data and are none."""
 
 import pytest

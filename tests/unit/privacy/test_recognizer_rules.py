@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001  # full-width forms are what is tested
+# full-width forms are what is tested
 """Rules that every recognizer module keeps."""
 
 import re

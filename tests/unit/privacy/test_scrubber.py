@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001  # full-width forms are what is tested
+# full-width forms are what is tested
 """What scrubbing promises for any text: nothing else changes, nothing stays, everything comes back, faults close."""
 
 import traceback

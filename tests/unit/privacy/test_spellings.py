@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001  # full-width forms are what is tested
+# full-width forms are what is tested
 """Spellings of every structured type, one line a kind: `⟦TYPE:value⟧` marks what must be found, and nothing else."""
 
 import re
