@@ -67,7 +67,7 @@ class Manifest(_Part):
     parameters: int = Field(ge=0)
     precision: Precision
     weight_bits: int
-    smoothed: bool = False
+    quantisation: tuple[str, ...] = ()
     context_length: int = Field(ge=1)
     layers: int = Field(ge=1)
     kv_heads: int = Field(ge=1)

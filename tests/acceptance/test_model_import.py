@@ -22,7 +22,7 @@ DATA = Path(__file__).parent.parent / "data"
 REFERENCE = json.loads((DATA / "reference_smollm2.json").read_text(encoding="utf-8"))
 TOKENIZER_ROWS = json.loads((DATA / "tokenizer_smollm2.json").read_text(encoding="utf-8"))
 TEXT = (DATA / "perplexity_text.txt").read_text(encoding="utf-8")
-INT8_LOSS = 0.01 if Cpu.detect().has_int8_dot_product else 0.05
+INT8_LOSS = 0.01
 INT4_LOSS = 0.27
 END_OF_TURN = 2
 
@@ -88,13 +88,14 @@ def test_quantisation_costs_no_more_than_its_bound(
 
 def test_the_manifest_says_how_int8_was_made(model_store: Path) -> None:
     manifest = resolve(DEFAULT_MODEL, model_store).manifest
-    assert (manifest.precision, manifest.smoothed) == ("int8", True)
+    assert manifest.precision == "int8"
+    assert manifest.quantisation[:2] == ("rotation", "smoothing")
     assert manifest.weight_bits == (8 if Cpu.detect().has_int8_dot_product else 7)
     assert manifest.source.sha256 == CATALOGUE[DEFAULT_MODEL].gguf_sha256
     assert manifest.source.licence == "Apache-2.0"
     assert manifest.quality is not None
     assert manifest.quality.argmax_agreement is not None
-    assert manifest.quality.argmax_agreement > 0.85
+    assert manifest.quality.argmax_agreement > 0.9
 
 
 def test_one_flipped_bit_is_found(model_dir_int8: Path, tmp_path: Path) -> None:

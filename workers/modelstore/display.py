@@ -23,7 +23,7 @@ def as_json(version: ModelVersion, model_dir: Path) -> dict[str, object]:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=column in {"model", "version"}, overflow="fold")
+        table.add_column(column, no_wrap=True, overflow="fold")
     return table
 
 
@@ -39,7 +39,7 @@ def _loss(quality: Quality | None) -> str:
 
 def show_table(versions: Sequence[ModelVersion], model_dir: Path) -> None:
     """Print one line per version; the active one is marked."""
-    table = _table("model", "version", "active", "size", "context", "perplexity", "to float32")
+    table = _table("model", "version", "active", "size", "context", "ppl", "to fp32")
     for version in versions:
         manifest = version.manifest
         active = "yes" if active_version(version.name, model_dir) == version.version else ""
@@ -58,7 +58,7 @@ def _facts(version: ModelVersion) -> dict[str, str]:
         "source": f"{manifest.source.uri} ({manifest.source.kind}, {manifest.source.licence})",
         "architecture": f"{manifest.architecture}, {manifest.layers} layers",
         "parameters": f"{manifest.parameters / 1e6:.1f} million",
-        "precision": f"{manifest.precision}, {manifest.weight_bits} bit" + (", smoothed" if manifest.smoothed else ""),
+        "precision": ", ".join([manifest.precision, f"{manifest.weight_bits} bit", *manifest.quantisation]),
         "made for": f"{manifest.cpu.architecture} {' '.join(manifest.cpu.features)}",
         "perplexity": f"{quality.perplexity:.3f} ({_loss(quality)} to float32)" if quality else "not measured",
         "same next token": f"{agreement:.1%} of positions" if agreement is not None else "not measured",

@@ -11,7 +11,7 @@ from shared.model_registry import digest_file
 from workers.engine.scoring import ONNXRUNTIME_VERSION
 from workers.modelstore.genai_import import GenaiDirectory
 
-IMPORTER_VERSION = 1
+IMPORTER_VERSION = 2
 _DIGEST_LENGTH = 12
 
 
@@ -35,7 +35,7 @@ class BuildFacts:
     parameters: int
     precision: Precision
     weight_bits: int
-    smoothed: bool
+    quantisation: tuple[str, ...]
     quality: Quality
     cpu: Cpu
 
@@ -53,7 +53,7 @@ def write_manifest(directory: Path, facts: BuildFacts) -> Manifest:
         parameters=facts.parameters,
         precision=facts.precision,
         weight_bits=facts.weight_bits,
-        smoothed=facts.smoothed,
+        quantisation=facts.quantisation,
         context_length=config.context_length,
         layers=config.kv_shape.layers,
         kv_heads=config.kv_shape.kv_heads,

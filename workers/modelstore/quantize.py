@@ -10,9 +10,12 @@ import onnx
 from shared.cpu import FULL_WEIGHT_RANGE
 from shared.model_manifest import Precision
 from workers.modelstore.block_int4 import BlockInt4
+from workers.modelstore.feedback_rounding import ActivationMoments
 from workers.modelstore.genai_import import GenaiDirectory
 from workers.modelstore.graph import save
+from workers.modelstore.linear_nodes import Weights
 from workers.modelstore.quality import CALIBRATION_TEXT, Score, score
+from workers.modelstore.rotation import Rotator
 from workers.modelstore.rowwise_int8 import RowwiseInt8
 from workers.modelstore.smoothing import Smoother, activation_peaks
 
@@ -25,7 +28,7 @@ class Quantized:
     """What was done to the weights."""
 
     weight_bits: int
-    smoothed: bool
+    methods: tuple[str, ...] = ()
 
 
 class Quantizer:
@@ -34,6 +37,7 @@ class Quantizer:
     def __init__(self, source: GenaiDirectory, reference: Score, report: Report) -> None:
         """Read from `source`; tell `report` what goes on."""
         self._source, self._reference, self._report = source, reference, report
+        self._text = CALIBRATION_TEXT.read_text(encoding="utf-8")
 
     def write(self, target: Path, precision: Precision, weight_range: int) -> Quantized:
         """Write the model into the directory `target` in `precision` (int8 or int4).
@@ -42,14 +46,7 @@ class Quantizer:
             ModelUnsupportedError: a layer does not fit the block size, or the model computes NaN.
         """
         self._source.copy_to(target, with_weights=False)
-        if precision == "int4":
-            return self._write_int4(target)
-        smoothed = self._smooth(target)
-        self._report(f"quantising rows to int8, weights within {weight_range}")
-        model = onnx.load(target / self._name)
-        RowwiseInt8(model, weight_range).rewrite()
-        save(model, target, self._name)
-        return Quantized(8 if weight_range == FULL_WEIGHT_RANGE else 7, smoothed)
+        return self._write_int4(target) if precision == "int4" else self._write_int8(target, weight_range)
 
     @property
     def _name(self) -> str:
@@ -60,20 +57,37 @@ class Quantizer:
         model = onnx.load(self._source.config.path)
         BlockInt4(model).rewrite()
         save(model, target, self._name)
-        return Quantized(weight_bits=4, smoothed=False)
+        return Quantized(weight_bits=4)
 
-    def _smooth(self, target: Path) -> bool:
-        """Write the smoothed float32 model into `target`; the unchanged one if folding alters what it computes."""
-        text = CALIBRATION_TEXT.read_text(encoding="utf-8")
-        model = onnx.load(self._source.config.path)
-        smoother = Smoother(model)
-        self._report(f"calibrating {len(smoother.activations)} activations")
-        smoother.fold(activation_peaks(self._source.path, smoother.activations, text))
+    def _write_int8(self, target: Path, weight_range: int) -> Quantized:
+        methods = self._write_even_float(target)
+        model, moments = onnx.load(target / self._name), None
+        bits = 8 if weight_range == FULL_WEIGHT_RANGE else 7
+        if bits < 8:  # noqa: PLR2004  # rounding to full bytes costs less than a tenth of what activations cost
+            moments, methods = self._moments(target, model), (*methods, "error feedback")
+        self._report(f"quantising rows to int8, weights within {weight_range}")
+        RowwiseInt8(model, weight_range, moments).rewrite()
         save(model, target, self._name)
-        before, after = self._reference.perplexity, score(target, text).perplexity
+        return Quantized(bits, methods)
+
+    def _moments(self, target: Path, model: onnx.ModelProto) -> ActivationMoments:
+        weights = Weights(model.graph)
+        sizes = [(linear.inputs, len(weights.matrix(linear))) for linear in weights.linear_nodes()]
+        return ActivationMoments(target, sizes, self._text)
+
+    def _write_even_float(self, target: Path) -> tuple[str, ...]:
+        """Write the float32 model, rotated and smoothed, into `target`; unchanged if that alters what it computes."""
+        model = onnx.load(self._source.config.path)
+        rotator = Rotator(model)
+        rotator.fold()
+        smoother = Smoother(model, rotated=rotator.applicable)
+        self._report(f"calibrating {len(smoother.activations)} activations")
+        smoother.fold(activation_peaks(self._source.path, smoother.activations, self._text))
+        save(model, target, self._name)
+        before, after = self._reference.perplexity, score(target, self._text).perplexity
         if abs(after / before - 1) <= FOLDING_TOLERANCE:
-            return True
-        self._report(f"smoothing would change the float32 model (perplexity {before:.3f} to {after:.3f}): left out")
+            return ("rotation", "smoothing") if rotator.applicable else ("smoothing",)
+        self._report(f"folding would change the float32 model (perplexity {before:.3f} to {after:.3f}): left out")
         for file in self._source.weight_files:
             shutil.copyfile(self._source.path / file, target / file)
-        return False
+        return ()

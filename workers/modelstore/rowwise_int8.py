@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from workers.modelstore.feedback_rounding import ActivationMoments, round_with_feedback
 from workers.modelstore.graph import CONTRIB, GraphBuilder
 from workers.modelstore.linear_nodes import FloatArray, LinearNode, Weights
 
@@ -25,9 +26,12 @@ def quantise_columns(weight: FloatArray, weight_range: int) -> tuple[NDArray[np.
 class RowwiseInt8:
     """Rewrites the linear layers of a model in place."""
 
-    def __init__(self, model: onnx.ModelProto, weight_range: int) -> None:
-        """Take a float32 `model` with its weights; `weight_range` comes from `Cpu.weight_range`."""
-        self._graph, self._weight_range = model.graph, weight_range
+    def __init__(self, model: onnx.ModelProto, weight_range: int, moments: ActivationMoments | None = None) -> None:
+        """Take a float32 `model` with its weights; `weight_range` comes from `Cpu.weight_range`.
+
+        With `moments`, weights are rounded with error feedback.
+        """
+        self._graph, self._weight_range, self._moments = model.graph, weight_range, moments
         self._weights = Weights(model.graph)
         self._builder = GraphBuilder()
         self._rows: dict[str, tuple[str, str]] = {}
@@ -54,12 +58,20 @@ class RowwiseInt8:
 
     def _add_linear(self, linear: LinearNode) -> None:
         builder, name = self._builder, f"{linear.output}.int8"
-        values, scales = quantise_columns(self._weights.matrix(linear), self._weight_range)
+        values, scales = self._rounded(linear)
         weight, columns = builder.constant(f"{name}.weight", values), builder.constant(f"{name}.scales", scales)
         rows, row_scales = self._quantised_rows(linear.inputs)
         inputs = [rows, weight, self._one, columns, self._zero]
         builder.node("MatMulIntegerToFloat", inputs, f"{name}.columns", domain=CONTRIB)
         builder.node("Mul", [f"{name}.columns", row_scales], linear.output)
+
+    def _rounded(self, linear: LinearNode) -> tuple[NDArray[np.int8], FloatArray]:
+        matrix = self._weights.matrix(linear)
+        values, scales = quantise_columns(matrix, self._weight_range)
+        moments = self._moments.of(linear.inputs) if self._moments else None
+        if moments is not None:
+            values = round_with_feedback(matrix, scales, moments, self._weight_range)
+        return values, scales
 
     def _quantised_rows(self, inputs: str) -> tuple[str, str]:
         """Return uint8 rows and their scales `[..., 1]`; layers that read the same activations share them."""

@@ -16,6 +16,7 @@ from workers.modelstore.linear_nodes import FloatArray, LinearNode, Weights
 from workers.modelstore.quality import open_session, windows
 
 ALPHA = 0.5
+ALPHA_ROTATED = 0.25  # only down_proj is left to smooth, and its weights carry it
 _NORMS = {"SimplifiedLayerNormalization": 1, "SkipSimplifiedLayerNormalization": 2}
 
 
@@ -33,8 +34,10 @@ def activation_peaks(directory: Path, names: Sequence[str], text: str) -> dict[s
 class Smoother:
     """Finds the foldable linear layers of a model and folds scales into it."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        """Look at `model`, whose weights are loaded; `fold` changes it."""
+    def __init__(self, model: onnx.ModelProto, *, rotated: bool = False) -> None:
+        """Look at `model`, whose weights are loaded; `fold` changes it. A `rotated` one has no uneven norms left."""
+        self._operators = {"Mul"} if rotated else {"Mul", *_NORMS}
+        self._alpha = ALPHA_ROTATED if rotated else ALPHA
         self._weights = Weights(model.graph)
         self._producers = {output: node for node in model.graph.node for output in node.output}
         self._readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
@@ -62,6 +65,8 @@ class Smoother:
             return None
         if producer.op_type == "Gather" and len(self._readers[producer.input[0]]) == 1:  # picks positions: last_hidden
             return self._target(producer.input[0])
+        if producer.op_type not in self._operators:
+            return None
         if producer.op_type in _NORMS and producer.output[0] == name:
             target = str(producer.input[_NORMS[producer.op_type]])
         elif producer.op_type == "Mul":
@@ -92,6 +97,6 @@ class Smoother:
 
     def _scales(self, peak: FloatArray, linears: Sequence[LinearNode]) -> FloatArray:
         weight_peak = np.max([np.abs(self._weights.matrix(linear)).max(axis=1) for linear in linears], axis=0)
-        scales = np.maximum(peak, 1e-5) ** ALPHA / np.maximum(weight_peak, 1e-5) ** (1 - ALPHA)
+        scales = np.maximum(peak, 1e-5) ** self._alpha / np.maximum(weight_peak, 1e-5) ** (1 - self._alpha)
         scales /= np.exp(np.log(scales).mean())
         return np.asarray(np.clip(scales, 1e-3, 1e3), np.float32)

@@ -83,7 +83,7 @@ class ModelStore:
                 parameters=parameters,
                 precision=precision,
                 weight_bits=done.weight_bits,
-                smoothed=done.smoothed,
+                quantisation=done.methods,
                 quality=quality,
                 cpu=self._cpu,
             )
@@ -109,7 +109,7 @@ class ModelStore:
         before = score(model.path, text)
         if own == precision:
             model.copy_to(target, with_weights=True)
-            return Quantized(_BITS[precision], smoothed=False), _quality(before, before, is_float=own == "fp32")
+            return Quantized(_BITS[precision]), _quality(before, before, is_float=own == "fp32")
         done = Quantizer(model, before, self._report).write(target, precision, self._cpu.weight_range)
         self._report("measuring the result")
         return done, _quality(score(target, text), before, is_float=True)

@@ -10,10 +10,12 @@ from shared.errors import ModelUnsupportedError
 from tests.unit.modelstore.tiny_model import TinyModel
 from workers.engine.runtime import onnxruntime
 from workers.modelstore.block_int4 import BlockInt4, pack_blocks
+from workers.modelstore.feedback_rounding import ActivationMoments, round_with_feedback, second_moments
 from workers.modelstore.gguf_import import convert_gguf
 from workers.modelstore.gguf_reader import GgufFile
 from workers.modelstore.graph import GraphBuilder, save
 from workers.modelstore.quality import open_session
+from workers.modelstore.rotation import Rotator, orthogonal_matrix
 from workers.modelstore.rowwise_int8 import RowwiseInt8, quantise_columns
 from workers.modelstore.smoothing import Smoother, activation_peaks
 
@@ -98,6 +100,68 @@ def test_smoothing_leaves_the_float_model_as_it_was(float_dir: Path, tmp_path: P
     smoother.fold(activation_peaks(float_dir, smoother.activations, TEXT))
     smoothed = rewritten(float_dir, tmp_path / "smoothed", model)
     np.testing.assert_allclose(logits(smoothed, IDS), logits(float_dir, IDS), rtol=2e-3, atol=2e-3)
+
+
+def test_rotation_leaves_the_float_model_as_it_was(float_dir: Path, tmp_path: Path) -> None:
+    model = onnx.load(float_dir / "model.onnx")
+    rotator = Rotator(model)
+    assert rotator.applicable
+    rotator.fold()
+    rotated = rewritten(float_dir, tmp_path / "rotated", model)
+    np.testing.assert_allclose(logits(rotated, IDS), logits(float_dir, IDS), rtol=2e-3, atol=2e-3)
+    name = "layers.1.input_norm"
+    assert not np.allclose(
+        activation_peaks(rotated, [name], TEXT)[name], activation_peaks(float_dir, [name], TEXT)[name]
+    )
+
+
+@pytest.mark.parametrize("size", [2, 9, 64, 576])
+def test_the_rotation_is_orthogonal_and_spreads_every_channel(size: int) -> None:
+    matrix = orthogonal_matrix(size)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(size), atol=1e-5)
+    assert np.abs(matrix).max() <= np.sqrt(2 / size) + 1e-6
+
+
+def test_a_stream_read_by_something_unknown_is_not_rotated(float_dir: Path) -> None:
+    model = onnx.load(float_dir / "model.onnx")
+    model.graph.node.append(onnx.helper.make_node("Relu", ["embeddings"], ["aside"]))
+    before = model.SerializeToString()
+    rotator = Rotator(model)
+    rotator.fold()
+    assert not rotator.applicable
+    assert model.SerializeToString() == before
+
+
+def test_error_feedback_keeps_the_outputs_closer_than_plain_rounding() -> None:
+    random = np.random.default_rng(3)
+    mixing = random.normal(size=(48, 48)) * np.logspace(0, -2, 48)
+    rows = random.normal(size=(400, 48)) @ mixing
+    weight = random.normal(size=(48, 20)).astype(np.float32)
+    plain, scales = quantise_columns(weight, 64)
+    fed_back = round_with_feedback(weight, scales, rows.T @ rows, 64)
+    assert np.abs(fed_back).max() <= 64
+    plain_loss, loss = (np.square(rows @ (values * scales - weight)).sum() for values in (plain, fed_back))
+    assert loss < 0.6 * plain_loss
+
+
+def test_without_correlation_error_feedback_is_plain_rounding() -> None:
+    weight = np.random.default_rng(4).normal(size=(80, 3)).astype(np.float32)
+    plain, scales = quantise_columns(weight, 64)
+    np.testing.assert_array_equal(round_with_feedback(weight, scales, np.eye(80), 64), plain)
+
+
+def test_moments_are_measured_in_groups_and_left_out_for_wide_layers(
+    float_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["layers.0.input_norm", "layers.0.mlp.product", "last_hidden"]
+    expected = second_moments(float_dir, names, TEXT)
+    monkeypatch.setattr("workers.modelstore.feedback_rounding.MOMENT_BYTES", 1)
+    moments = ActivationMoments(float_dir, [*zip(names, [64, 96, 64], strict=True), ("wide", 5000)], TEXT)
+    for name in names:
+        found = moments.of(name)
+        assert found is not None
+        np.testing.assert_allclose(found.tolist(), expected[name].tolist(), rtol=1e-6)
+    assert moments.of("wide") is None
 
 
 def test_smoothing_evens_out_the_activations(float_dir: Path, tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_an_import_is_complete_verified_and_active(tmp_path: Path, tiny_gguf: Pa
     manifest = version.manifest
     assert version.path == tmp_path / "tiny" / version.version
     assert manifest.version.startswith("int8-")
-    assert (manifest.precision, manifest.weight_bits, manifest.smoothed) == ("int8", 7, True)
+    assert (manifest.precision, manifest.weight_bits) == ("int8", 7)
+    assert manifest.quantisation == ("rotation", "smoothing", "error feedback")
     assert (manifest.source.kind, manifest.source.licence, manifest.architecture) == ("gguf", "mit", "llama")
     assert manifest.kv_bytes_per_token == 2 * 2 * 2 * 16 * 4
     assert manifest.quality is not None
