@@ -23,7 +23,7 @@ def as_json(version: ModelVersion, model_dir: Path) -> dict[str, object]:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=True, overflow="fold")
+        table.add_column(column, no_wrap=bool(column), overflow="fold")
     return table
 
 
@@ -39,7 +39,7 @@ def _loss(quality: Quality | None) -> str:
 
 def show_table(versions: Sequence[ModelVersion], model_dir: Path) -> None:
     """Print one line per version; the active one is marked."""
-    table = _table("model", "version", "active", "size", "context", "ppl", "to fp32")
+    table = _table("model", "version", "active", "size", "context", "ppl", "loss")
     for version in versions:
         manifest = version.manifest
         active = "yes" if active_version(version.name, model_dir) == version.version else ""
@@ -70,7 +70,7 @@ def _facts(version: ModelVersion) -> dict[str, str]:
 
 def show_details(version: ModelVersion) -> None:
     """Print what is known about a version, and the memory it takes per slots and context."""
-    table = _table("", "")
+    table = _table("what", "")
     table.show_header = False
     for label, value in _facts(version).items():
         table.add_row(label, value)
