@@ -16,12 +16,13 @@ from shared.settings import DEFAULT_MODEL
 
 ROOT = Path(__file__).parent.parent
 IMPORTER = ("workers/modelstore", "workers/engine/scoring.py", "shared/cpu.py", "shared/model_manifest.py")
+SHOW_ONLY = ("__main__.py", "display.py", "pull.py")
 
 
 def _sources() -> Iterator[Path]:
     for entry in IMPORTER:
         path = ROOT / entry
-        yield from sorted(path.glob("*.*")) if path.is_dir() else [path]
+        yield from sorted(set(path.glob("*.*")) - {path / name for name in SHOW_ONLY}) if path.is_dir() else [path]
 
 
 def importer_digest() -> str:
