@@ -14,6 +14,8 @@ from shared.model_manifest import Precision
 from shared.model_registry import versions_of
 from shared.settings import DEFAULT_MODEL
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test module imports a runtime
+
 ROOT = Path(__file__).parent.parent
 IMPORTER = ("workers/modelstore", "workers/engine/scoring.py", "shared/cpu.py", "shared/model_manifest.py")
 SHOW_ONLY = ("__main__.py", "display.py", "pull.py")
