@@ -191,17 +191,18 @@ def test_commands_without_a_fleet_say_what_to_do(own_fleet: LocalFleet) -> None:
 
 
 @pytest.mark.model
-def test_up_detach_serves_the_default_model_and_shows_the_key_once(own_fleet: LocalFleet) -> None:
+def test_up_detach_serves_the_default_model_and_shows_the_key_once(own_fleet: LocalFleet, model_store: Path) -> None:
+    own_fleet.environment["TOKENMILL_MODEL_DIR"] = str(model_store)
     started = own_fleet.command("up", "--detach", "--workers", "1")
     assert started.returncode == 0, started.stderr + own_fleet.logs()
     key = (own_fleet.state_dir / "api.key").read_text().strip()
     assert key in started.stdout
     assert key not in own_fleet.logs()
     url = own_fleet.status()["api_url"]
-    body = {"prompt": "Name the capital of France.", "sampling": {"max_tokens": 16}}
+    body = {"prompt": "Explain quantum computing in three sentences.", "sampling": {"max_tokens": 16}}
     job = httpx.post(f"{url}/v1/jobs", json=body, headers={"Authorization": f"Bearer {key}"}).json()
     shown = json.loads(own_fleet.command("jobs", "show", job["id"], "--wait", "25", "--json").stdout)
-    assert (shown["status"], "Paris" in shown["output"]) == ("completed", True)
+    assert (shown["status"], "Quantum computing" in shown["output"]) == ("completed", True)
     own_fleet.down()
     again = own_fleet.command("up", "--detach", "--workers", "1")
     assert again.returncode == 0, again.stderr
