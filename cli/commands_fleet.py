@@ -50,6 +50,11 @@ def up(
     """Start everything on this machine: servers, migrations, API, workers, maintenance, Flower."""
     settings = effective(state_dir, workers)
     running = holder(settings.state_dir)
+    if running is not None and detach and workers is None:
+        # Whoever only wants a fleet that is up has one: scripts may say so again and again.
+        fleet = wait_ready(settings.state_dir, lambda: running.alive, timeout)
+        typer.echo(screen(fleet, None, detached=True))
+        return
     if running is not None:
         raise already_running(settings.state_dir, running.pid)
     if detach:

@@ -97,6 +97,15 @@ def test_a_second_supervisor_is_refused(fleet: LocalFleet) -> None:
     assert str(fleet.pids("supervisor")[0]) in refused.stderr
 
 
+def test_a_fleet_that_is_up_is_shown_to_who_wants_one_up(fleet: LocalFleet) -> None:
+    before = fleet.identities()
+    again = fleet.command("up", "--detach")
+    assert again.returncode == 0, again.stderr
+    assert fleet.status()["api_url"] in again.stdout
+    assert fleet.identities() == before
+    assert fleet.command("up", "--detach", "--workers", "1").returncode == 1
+
+
 @pytest.mark.parametrize("role", ["worker", "maintenance", "api", "redis", "postgres"])
 def test_what_crashes_is_started_again(fleet: LocalFleet, role: str) -> None:
     before = fleet.pids(role)
