@@ -13,4 +13,4 @@ def register(app: Celery, run: Callable[[str], None]) -> None:
     def generate(job_id: str) -> None:
         run(job_id)
 
-    app.task(name=GENERATE_TASK, acks_late=True, ignore_result=True)(generate)
+    app.task(name=GENERATE_TASK, acks_late=True, ignore_result=True, shared=False)(generate)
