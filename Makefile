@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
 	@touch $(STAMP)
 
-demo: setup ## Start the fleet, run 20 documents through it, print results, stop it
+demo: setup ## Start the fleet, run 20 documents through it, print results and addresses
 	@sh scripts/demo.sh "$(BIN)"
 
 test: setup ## Run every test, on the real servers and the real model

@@ -40,6 +40,7 @@ STATUS: Mapping[str, int] = {
     "queue_full": 429,
     "attempts_exhausted": 500,
     "configuration_error": 500,
+    "encryption_key_missing": 503,
     "decryption_failed": 500,
     "download_failed": 500,
     "generation_failed": 500,

@@ -5,6 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from cli.supervisor import fleet_file
 from cli.supervisor.roles import module
 from shared.errors import ConfigurationError
 from shared.settings import get_settings
@@ -25,10 +26,20 @@ def register(app: typer.Typer) -> None:
     app.add_typer(keys, name="keys")
 
 
-def become(name: str, *arguments: str) -> NoReturn:
+def become(name: str, *arguments: str, **environment: str) -> NoReturn:
     """Replace this process by the module `name`; signals then reach it without a middleman."""
     command = module(name, *arguments)
-    os.execve(command[0], command, os.environ | ENVIRONMENT)  # noqa: S606  # our own interpreter, no shell
+    os.execve(command[0], command, os.environ | ENVIRONMENT | environment)  # noqa: S606  # our own interpreter, no shell
+
+
+def _local_fleet() -> dict[str, str]:
+    """Return what reaches the database of this machine's fleet, unless the environment names another one."""
+    settings = get_settings()
+    fleet = None if settings.database_url else fleet_file.read(settings.state_dir.absolute())
+    if fleet is None:
+        return {}
+    key = (settings.state_dir / "encryption.key").read_text(encoding="utf-8").strip()
+    return {"TOKENMILL_DATABASE_URL": fleet.database_url, "TOKENMILL_ENCRYPTION_KEY": key}
 
 
 def api() -> None:
@@ -64,6 +75,7 @@ def upgrade() -> None:
     from shared import migrate  # noqa: PLC0415  # other commands need not wait for its libraries
 
     migrate.upgrade(url.get_secret_value())
+    typer.echo("The schema is up to date.")
 
 
 def new_encryption_key() -> None:
@@ -77,10 +89,10 @@ def create_key(
     name: Annotated[str, typer.Option(help="What the key is for.")],
     scopes: Annotated[str, typer.Option(help="Comma-separated: submit, read, admin.")] = "submit,read",
 ) -> None:
-    """Make an API key and print it, for the only time. Needs database and encryption key in the environment."""
-    become("api.keys", "create", "--name", name, "--scopes", scopes)
+    """Make an API key for this machine's fleet, or the one in the environment; print it, for the only time."""
+    become("api.keys", "create", "--name", name, "--scopes", scopes, **_local_fleet())
 
 
 def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="The part after tm_.")]) -> None:
     """Refuse an API key from now on."""
-    become("api.keys", "revoke", key_id)
+    become("api.keys", "revoke", key_id, **_local_fleet())

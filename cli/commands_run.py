@@ -129,7 +129,7 @@ def _show_summary(tally: Tally, *, as_json: bool) -> None:
 
 def _say_how_to_resume(results: ResultFile, tally: Tally) -> None:
     typer.echo(
-        f"Stopped: {results.written:,} of {tally.total:,} documents stand in {results.path}. Accepted jobs go on "
-        "in the fleet; run the same command again to resume.",
+        f"Stopped: {results.written:,} of {tally.total:,} documents stand in {results.path}, which is written in input "
+        "order. Every job submitted goes on in the fleet; run the same command again to collect them all.",
         err=True,
     )

@@ -91,3 +91,8 @@ def revoke(session: Session, key_id: str) -> None:
     if session.scalars(statement.returning(ApiKey.id)).one_or_none() is None:
         raise NotFoundError("no such active API key: check the id, the part after `tm_`", field="id")
     audit.record(session, "api_key.revoked", api_key_id=key_id, details={})
+
+
+def encryption_keys_in_use(session: Session) -> set[str]:
+    """Return the ids of the encryption keys under which the valid API keys of this fleet were made."""
+    return set(session.scalars(select(ApiKey.digest_key_id).where(ApiKey.revoked_at.is_(None)).distinct()))

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from shared.errors import ConfigurationError, DecryptionError
+from shared.errors import ConfigurationError, DecryptionError, EncryptionKeyMissingError
 
 SETTING = "TOKENMILL_ENCRYPTION_KEY"
 KEY_BYTES = 32
@@ -103,7 +103,9 @@ class KeyRing:
             DecryptionError: unknown key id, damaged blob, or a blob moved here from another row.
         """
         if sealed.key_id not in self._keys:
-            raise DecryptionError(f"Content was encrypted with a key that {SETTING} no longer holds; put it back")
+            raise EncryptionKeyMissingError(
+                f"content was encrypted with a key that {SETTING} of this host lacks: use one value on all hosts"
+            )
         nonce, ciphertext = sealed.blob[:NONCE_BYTES], sealed.blob[NONCE_BYTES:]
         if len(ciphertext) < TAG_BYTES:
             raise DecryptionError("Stored content is damaged: it is shorter than a sealed blob; restore it from backup")

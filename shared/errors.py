@@ -105,6 +105,13 @@ class DecryptionError(TokenmillError):
     code = "decryption_failed"
 
 
+class EncryptionKeyMissingError(DecryptionError):
+    """Raised when content was encrypted with a key this process does not hold; a worker that holds it can go on."""
+
+    code = "encryption_key_missing"
+    retryable = True
+
+
 class GenerationFailedError(TokenmillError):
     """Raised when a step of the engine failed for this sequence."""
 

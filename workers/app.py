@@ -1,17 +1,20 @@
 """A worker process, composed: its parts are built here and nowhere else."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
+from celery import Celery
 from pydantic import SecretStr
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from shared import model_registry, workers_repository
+from shared import api_keys, model_registry, workers_repository
 from shared.celery_app import create_celery
 from shared.crypto import KeyRing
 from shared.database import Database
+from shared.errors import ConfigurationError
 from shared.model_registry import ModelVersion
 from shared.outbox import queue_for
 from shared.privacy import Scrubber
@@ -55,6 +58,21 @@ def _tell(database: Database, write: Callable[[Session], None]) -> None:
         log.warning("database away at start", error_type=type(error).__name__)
 
 
+def _check_key(database: Database, keyring: KeyRing) -> None:
+    """Refuse to start with a key that opens nothing of this fleet: every job this worker takes would fail.
+
+    Raises:
+        ConfigurationError: the API keys of this fleet were made under other encryption keys.
+    """
+    in_use: set[str] = set()
+    _tell(database, lambda session: in_use.update(api_keys.encryption_keys_in_use(session)))
+    if in_use and in_use.isdisjoint(keyring.key_ids):
+        raise ConfigurationError(
+            "TOKENMILL_ENCRYPTION_KEY is not the one of this fleet: use the same value on every host",
+            field="TOKENMILL_ENCRYPTION_KEY",
+        )
+
+
 def _announce(database: Database, identity: Identity, version: ModelVersion) -> None:
     manifest = version.manifest.model_dump(mode="json")
     _tell(database, lambda session: workers_repository.beat(session, identity.heartbeat("starting", {})))
@@ -74,21 +92,40 @@ def create_worker(
         TokenmillError: a setting is missing, or the model is missing, damaged or of a kind that cannot be served.
     """
     version = model_registry.resolve(settings.model, settings.model_dir)
-    identity = Identity(cores, version.name, f"{version.name}@{version.version}")
     keyring, celery = _keyring(settings.encryption_key), create_celery(settings, model=version.name)
     database = open_database(settings, "worker")
-    _announce(database, identity, version)
-    model = load(version, settings, threads=len(cores))
+    try:
+        _check_key(database, keyring)
+        identity = Identity(cores, version.name, f"{version.name}@{version.version}")
+        _announce(database, identity, version)
+        model = load(version, settings, threads=len(cores))
+        return _compose(settings, signals, _Parts(database, keyring, celery, identity, model))
+    except BaseException:
+        database.close()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    database: Database
+    keyring: KeyRing
+    celery: Celery
+    identity: Identity
+    model: LoadedModel
+
+
+def _compose(settings: Settings, signals: StopSignals, parts: _Parts) -> Worker:
+    database, identity, model = parts.database, parts.identity, parts.model
     held, gate = HeldJobs(settings.lease), IsolationGate()
     runner = JobRunner(
         store=JobStore(database, identity.worker_id, settings.lease),
-        content=JobContent(keyring, Scrubber(), model.tokenizer),
+        content=JobContent(parts.keyring, Scrubber(), model.tokenizer),
         engine=model.engine,
         held=held,
         gate=gate,
         model_version=identity.model_version,
     )
-    tasks.register(celery, runner.run)
+    tasks.register(parts.celery, runner.run)
     heartbeat = Heartbeat(
         # A connection of its own: a full pool must not cost a lease.
         database=open_database(settings, "worker heartbeat", pool_size=1),
@@ -99,7 +136,10 @@ def create_worker(
         figures=Figures(model.engine).read,
     )
     consumer = Consumer(
-        celery, name=identity.worker_id, queue=queue_for(version.name), concurrency=settings.max_num_seqs
+        parts.celery,
+        name=identity.worker_id,
+        queue=queue_for(identity.model),
+        concurrency=settings.max_num_seqs,
     )
     return Worker(
         engine=model.engine,

