@@ -13,8 +13,8 @@ from shared.states import JobState
 
 AsJson = Annotated[bool, typer.Option("--json", help="For scripts.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB")]
-COLUMNS = ("id", "status", "model", "attempts", "created_at", "finished_at", "finish_reason")
-WORKER_COLUMNS = ("worker_id", "host", "pid", "cores", "model", "model_version", "status", "seen_at")
+COLUMNS = ("id", "status", "attempts", "created_at")  # 80 characters; `--json` has the rest
+WORKER_COLUMNS = ("worker_id", "cores", "status", "model_version")
 
 
 def register(app: typer.Typer) -> None:
