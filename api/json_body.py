@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -61,8 +62,8 @@ def _decode(raw: bytes) -> Any:  # noqa: ANN401  # JSON is any
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = field_path([next(name for name in names if names.count(name) > 1)])
+        counts = Counter(name for name, _ in pairs)
+        twice = field_path([next(name for name, count in counts.items() if count > 1)])
         raise InvalidInputError(f"{twice} stands twice in one object: keep one", field=twice)
     return document
 

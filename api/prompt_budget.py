@@ -65,7 +65,9 @@ class PromptBudget:
             InvalidInputError: the chat template refuses the messages, or `min_tokens` is above `max_tokens`.
         """
         limit = min(self._settings.max_model_len, model.manifest.context_length)
-        prompt_tokens = self._tokenizers.of(model).count_chat(messages)
+        tokenizer = self._tokenizers.of(model)
+        _refuse_hopeless(messages, tokenizer, limit)
+        prompt_tokens = tokenizer.count_chat(messages)
         asked = "max_tokens" in sampling.model_fields_set
         max_tokens = sampling.max_tokens if asked else max(1, min(sampling.max_tokens, limit - prompt_tokens))
         if prompt_tokens + max_tokens > limit:
@@ -75,6 +77,17 @@ class PromptBudget:
                 f"sampling.min_tokens exceeds max_tokens ({max_tokens}): lower it", field="sampling.min_tokens"
             )
         return sampling.model_copy(update={"max_tokens": max_tokens})
+
+
+def _refuse_hopeless(messages: Sequence[Mapping[str, str]], tokenizer: ChatTokenizer, limit: int) -> None:
+    """Refuse what cannot fit before spending seconds on tokenising it."""
+    size = sum(len(message["content"].encode(errors="replace")) for message in messages)
+    least = max(len(messages), size // tokenizer.longest_token)
+    if least > limit:
+        raise PromptTooLongError(
+            f"the prompt has at least {least} tokens, the context holds {limit}: shorten the prompt",
+            field="prompt" if len(messages) == 1 else "messages",
+        )
 
 
 def _too_long(

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.errors import InvalidInputError
+from shared.privacy import Scrubber
 
 PART_LENGTH = 64
+_SCRUBBER = Scrubber()
 _TRANSPORT = frozenset({"body", "query", "header", "path"})
 
 
@@ -15,7 +17,8 @@ def field_path(parts: Sequence[object]) -> str | None:
 
 
 def _clean(part: object) -> str:
-    text = str(part)[:PART_LENGTH]
+    # A name may be personal data by mistake: a value that slipped into a key.
+    text = _SCRUBBER.scrub(str(part)[:PART_LENGTH]).text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

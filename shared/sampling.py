@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 256
 
+LOWEST_TEMPERATURE = 0.001  # below it logits overflow float32; 0 is greedy
+StopTokenId = Annotated[int, Field(ge=0, lt=2**31)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
@@ -25,12 +27,12 @@ class SamplingParams(BaseModel):
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=0, ge=0, description="0 keeps every token")
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
-    repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
+    repetition_penalty: float = Field(default=1.0, ge=0.01, le=10.0)
     presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: tuple[StopString, ...] = Field(default=(), max_length=MAX_STOP_STRINGS)
-    stop_token_ids: tuple[int, ...] = Field(default=(), max_length=MAX_STOP_STRINGS)
+    stop_token_ids: tuple[StopTokenId, ...] = Field(default=(), max_length=MAX_STOP_STRINGS)
     ignore_eos: bool = False
 
     @field_validator("stop", mode="before")
@@ -38,6 +40,13 @@ class SamplingParams(BaseModel):
     def _single_stop_string(cls, value: object) -> object:
         # A list becomes a tuple here: strict validation, which the API uses, takes no list for one.
         return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+    @field_validator("temperature")
+    @classmethod
+    def _greedy_or_representable(cls, value: float) -> float:
+        if 0 < value < LOWEST_TEMPERATURE:
+            raise ValueError(f"use 0 for greedy output, or at least {LOWEST_TEMPERATURE}")
+        return value
 
     @property
     def greedy(self) -> bool:

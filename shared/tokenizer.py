@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer
@@ -114,6 +115,12 @@ class ChatTokenizer:
     def vocab_size(self) -> int:
         """Number of known token ids, the added ones included."""
         return int(self._trusting.get_vocab_size(with_added_tokens=True))
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest known token: a text of n bytes has at least n divided by this many tokens."""
+        # Byte-level vocabularies write each byte as one character; others may not, hence the encoded length.
+        return max(len(token.encode()) for token in self._trusting.get_vocab(with_added_tokens=True))
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Return the ids of a rendered conversation. Only the template's special tokens become control ids.

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from shared import leases, recovery
 from shared.database import Database
+from shared.errors import GenerationFailedError
 from shared.leases import FinishedOutput, JobError
 from shared.models import Job
 from shared.states import JobState
@@ -104,7 +105,16 @@ class JobStore:
             return self._settle(job, lambda session: leases.close(session, job.id, job.fence, state, error), {state})
         return self._settle(
             job,
-            lambda session: leases.give_back(session, job.id, job.fence, decision.delay, error, free=decision.free),
+            lambda session: leases.give_back(
+                session,
+                job.id,
+                job.fence,
+                decision.delay,
+                error,
+                free=decision.free,
+                # One of the sequences that shared the step may be to blame; alone, each shows whether it was the one.
+                isolate=error.code == GenerationFailedError.code,
+            ),
             {JobState.QUEUED, JobState.CANCELLED},
         )
 

@@ -33,8 +33,8 @@ def completed(record: Record) -> bool:
 
 
 def to_line(record: Record) -> bytes:
-    """Serialise to one UTF-8 line."""
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    """Serialise to one UTF-8 line. What is no Unicode (file names can be any bytes) becomes JSON escapes."""
+    return json.dumps(record, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 def from_line(line: bytes) -> Record | None:

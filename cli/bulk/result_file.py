@@ -7,6 +7,7 @@ to `<file>.previous` and come back as their documents are reached, so that no re
 import fcntl
 import heapq
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -88,7 +89,7 @@ class ResultFile:
             self._file.flush()
         except OSError as error:
             raise ConfigurationError(
-                f"{self.path} cannot be written: {error.strerror}; make room and run the same command again",
+                f"{self.path} cannot be written: {error.strerror or error}; make room and run the same command again",
                 field="--output",
             ) from error
         self.written += 1
@@ -154,7 +155,10 @@ def _open_locked(path: Path) -> BinaryIO:
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
     except OSError as error:
-        raise InvalidInputError(f"{path} cannot be written: {error.strerror}", field="--output") from error
+        raise InvalidInputError(f"{path} cannot be written: {error.strerror or error}", field="--output") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InvalidInputError(f"{path} is no ordinary file: name another one with -o", field="--output")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -10,6 +10,7 @@ from cli.supervisor.lock import holder
 from shared.errors import InvalidInputError
 
 MARGIN_SECONDS = 60.0
+MARKERS = ("supervisor.lock", "ports.json", "encryption.key")  # whatever `up` got round to writing
 KILL_SECONDS = 5.0
 
 
@@ -32,7 +33,7 @@ def purge(state_dir: Path) -> None:
     Raises:
         InvalidInputError: `state_dir` is not a state directory; nothing was deleted.
     """
-    if not (state_dir / "encryption.key").is_file():
+    if not any((state_dir / name).is_file() for name in MARKERS):
         raise InvalidInputError(f"{state_dir} is no state directory: nothing was deleted", field="--state-dir")
     home = noted_home(state_dir / "postgres")
     if home is not None:

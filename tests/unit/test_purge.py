@@ -13,6 +13,15 @@ def test_a_folder_that_is_no_state_directory_is_left_alone(tmp_path: Path) -> No
     assert (tmp_path / "thesis.txt").exists()
 
 
+@pytest.mark.parametrize("marker", ["supervisor.lock", "ports.json", "encryption.key"])
+def test_whatever_up_got_round_to_writing_is_purged(tmp_path: Path, marker: str) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / marker).write_text("")
+    purge(state)
+    assert not state.exists()
+
+
 def test_a_noted_home_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     state, other = tmp_path / "state", tmp_path / "other"
     (state / "postgres").mkdir(parents=True)

@@ -9,7 +9,7 @@ import structlog
 from shared.errors import GenerationFailedError, TokenmillError
 from workers.engine.detokenizer import REPLACEMENT, Decode, Detokenizer
 from workers.engine.model_runner import Logits
-from workers.engine.sampler import SequenceSampler, sample
+from workers.engine.sampler import SampledTokens, SequenceSampler, sample
 from workers.engine.sequence import GenerationOutput, Sequence
 
 log = structlog.get_logger(__name__)
@@ -83,10 +83,17 @@ class OutputProcessor:
         """Give each of `sequences` its token from `logits` [rows, vocab]; yield those that end, or fail alone."""
         generations = [self._generation(sequence) for sequence in sequences]
         sampled = sample(logits, [generation.sampler for generation in generations])
-        for generation, token_id, finite in zip(generations, sampled.token_ids, sampled.finite, strict=True):
-            outcome = self._append(generation, token_id, now) if finite else _not_finite()
+        for index, generation in enumerate(generations):
+            outcome = self._outcome(generation, sampled, index, now)
             if outcome is not None:
                 yield Finished(generation.sequence, outcome)
+
+    def _outcome(
+        self, generation: _Generation, sampled: SampledTokens, index: int, now: float
+    ) -> GenerationOutput | TokenmillError | None:
+        if index in sampled.faults:
+            return step_failed(sampled.faults[index])
+        return self._append(generation, sampled.token_ids[index], now) if sampled.finite[index] else _not_finite()
 
     def _generation(self, sequence: Sequence) -> _Generation:
         if sequence not in self._generations:

@@ -80,7 +80,7 @@ class SequenceSampler:
     ) -> None:
         """Take the parameters; `end_ids` are held back until `min_tokens` tokens are out."""
         self._params = params
-        self._end_ids = [token_id for token_id in sorted(end_ids) if token_id < vocab_size]
+        self._end_ids = [token_id for token_id in sorted(end_ids) if 0 <= token_id < vocab_size]
         self._num_generated = 0
         self._random = None if params.greedy else np.random.Generator(np.random.Philox(params.seed))
         penalised = params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
@@ -122,6 +122,8 @@ class SequenceSampler:
             kept = np.flatnonzero(probabilities >= params.min_p * probabilities.max())
             candidates, probabilities = candidates[kept], probabilities[kept]
         cumulative = np.cumsum(probabilities)
+        if not np.isfinite(cumulative[-1]):
+            raise FloatingPointError("the parameters took the logits out of range")
         # A zero-width last step would be reachable by rounding; `side="right"` skips every zero-width step.
         index = np.searchsorted(cumulative, random.random() * cumulative[-1], side="right")
         return int(candidates[min(int(index), candidates.size - 1)])
@@ -129,10 +131,11 @@ class SequenceSampler:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """One token per row of a step batch; where `finite[i]` is false, `token_ids[i]` means nothing."""
+    """One token per row of a step batch; where `finite[i]` is false or `faults` has i, `token_ids[i]` means nothing."""
 
     token_ids: list[int]
     finite: list[bool]
+    faults: dict[int, Exception]
 
 
 def sample(logits: Logits, samplers: Sequence[SequenceSampler]) -> SampledTokens:
@@ -142,10 +145,14 @@ def sample(logits: Logits, samplers: Sequence[SequenceSampler]) -> SampledTokens
     # NaN counts as the maximum for argmax, so one look per row finds it, and +inf as well.
     finite: list[bool] = np.isfinite(logits[rows, best]).tolist()
     token_ids: list[int] = best.tolist()
+    faults: dict[int, Exception] = {}
     for index, sampler in enumerate(samplers):
         if not finite[index]:
             continue
-        if not sampler.takes_argmax:
-            token_ids[index] = sampler.choose(logits[index])
-        sampler.record(token_ids[index])
-    return SampledTokens(token_ids, finite)
+        try:
+            if not sampler.takes_argmax:
+                token_ids[index] = sampler.choose(logits[index])
+            sampler.record(token_ids[index])
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with one row's parameters stays in its row
+            faults[index] = error
+    return SampledTokens(token_ids, finite, faults)

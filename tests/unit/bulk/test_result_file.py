@@ -193,3 +193,20 @@ def test_keys_tell_plans_names_and_texts_apart() -> None:
     keys |= {plans[0].key_of(other) for other in (Document(0, "b", "text"), Document(0, "a", "text2"))}
     assert len(keys) == 7
     assert plans[0].key_of(one) == Plan("x").key_of(Document(9, "a", "text"))
+
+
+@pytest.mark.parametrize("name", ["bad\udcff.txt", "\ud800", "名\udc80"])
+def test_a_name_that_is_no_unicode_is_kept_as_an_escape(tmp_path: Path, name: str) -> None:
+    assert rerun(tmp_path / "out.jsonl", [document(0, name)]) == [name]
+    assert rerun(tmp_path / "out.jsonl", [document(0, name)]) == []
+    line = (tmp_path / "out.jsonl").read_bytes()
+    assert line.count(b"\n") == 1
+    read = records.from_line(line)
+    assert read is not None
+    assert read["document"] == name
+
+
+@pytest.mark.parametrize("device", ["/dev/full", "/dev/null"])
+def test_a_device_is_no_result_file(device: str) -> None:
+    with pytest.raises(InvalidInputError):
+        opened(Path(device))

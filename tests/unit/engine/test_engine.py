@@ -68,6 +68,29 @@ def test_a_character_cut_by_max_tokens_is_no_text(kept_bytes: int, stop: tuple[s
     assert output.completion_tokens == kept_bytes
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"min_tokens": 5, "stop_token_ids": (-100_000,)},
+        {"temperature": float("nan")},
+        {"temperature": 1e-300},
+        {"temperature": 1.0, "repetition_penalty": 1e-40},
+        {"temperature": 1.0, "top_k": -5, "min_p": float("nan")},
+    ],
+)
+def test_parameters_that_break_sampling_fail_alone(
+    engine: Engine, runner: FakeRunner, hostile: dict[str, object]
+) -> None:
+    """Validation refuses these; the engine, used as a library, must still keep them from the neighbours."""
+    script(runner, [7], "Hello")
+    params = SamplingParams.model_construct(**{**SamplingParams(max_tokens=8).model_dump(), **hostile})
+    bad = engine.submit(GenerationRequest("bad", [9], params))
+    good = [engine.submit(request(f"good-{number}", [7])) for number in range(6)]
+    assert {future.result(SOON).text for future in good} == {"Hello"}
+    error = bad.exception(SOON)
+    assert error is None or isinstance(error, GenerationFailedError)
+
+
 def test_ignore_eos_and_stop_token_ids(engine: Engine, runner: FakeRunner) -> None:
     runner.scripts[(7,)] = [65, EOS, 66, 67, 68]
     output = engine.submit(request("a", [7], ignore_eos=True, stop_token_ids=[67])).result(SOON)
