@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shared.errors import ConfigurationError, ModelUnsupportedError
 from workers.engine.decoder_config import DecoderConfig
 from workers.engine.kv_cache import KvCache
-from workers.engine.model_runner import Logits
+from workers.engine.model_runner import KvBlock, Logits
 from workers.engine.runtime import onnxruntime
 from workers.engine.step_inputs import Int64Array, StepInputs
 
@@ -148,6 +148,14 @@ class ContinuousRunner:
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` tokens of row `source` to row `target`."""
         self._kv.move(source, target, tokens)
+
+    def save_kv(self, row: int, start: int, stop: int) -> KvBlock:
+        """Return a copy of the KV of tokens `start` to `stop` of `row`."""
+        return KvBlock(stop - start, self._kv.save(row, start, stop))
+
+    def load_kv(self, row: int, start: int, block: KvBlock) -> None:
+        """Write `block` to `row` from token `start` on."""
+        self._kv.load(row, start, block.arrays)
 
     def warm_up(self) -> None:
         """Run two generations over all rows.

@@ -43,3 +43,12 @@ class KvCache:
         """Copy the first `tokens` tokens of row `source` to row `target`."""
         for layer in (*self.keys, *self.values):
             layer[target, :, :tokens] = layer[source, :, :tokens]
+
+    def save(self, row: int, start: int, stop: int) -> tuple[NDArray[np.float32], ...]:
+        """Return a copy of tokens `start` to `stop` of `row`: [kv_heads, tokens, head_size] of every layer."""
+        return tuple(layer[row, :, start:stop].copy() for layer in (*self.keys, *self.values))
+
+    def load(self, row: int, start: int, arrays: tuple[NDArray[np.float32], ...]) -> None:
+        """Write what `save` returned to `row` from token `start` on."""
+        for layer, saved in zip((*self.keys, *self.values), arrays, strict=True):
+            layer[row, :, start : start + saved.shape[1]] = saved

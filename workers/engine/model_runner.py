@@ -1,12 +1,26 @@
 """The one seam between the engine and a runtime."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KvBlock:
+    """KV of a stretch of tokens, copied out of a row. What the arrays mean is the runner's own affair."""
+
+    tokens: int
+    arrays: tuple[NDArray[Any], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+        return sum(array.nbytes for array in self.arrays)
 
 
 class ModelRunner(Protocol):
@@ -55,6 +69,14 @@ class ModelRunner(Protocol):
 
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` tokens of row `source` to row `target`."""
+        ...
+
+    def save_kv(self, row: int, start: int, stop: int) -> KvBlock:
+        """Return a copy of the KV of tokens `start` to `stop` of `row`."""
+        ...
+
+    def load_kv(self, row: int, start: int, block: KvBlock) -> None:
+        """Write `block`, saved from the same positions of any row, to `row` from token `start` on, bit for bit."""
         ...
 
     def warm_up(self) -> None:

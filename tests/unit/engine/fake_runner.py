@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workers.engine.model_runner import Logits
+from workers.engine.model_runner import KvBlock, Logits
 
 VOCAB_SIZE = 128
 EOS = 2
@@ -53,6 +53,14 @@ class FakeRunner:
 
     def move(self, source: int, target: int, tokens: int) -> None:
         self.rows[target] = self.rows[source][:tokens]
+
+    def save_kv(self, row: int, start: int, stop: int) -> KvBlock:
+        if stop > len(self.rows[row]):
+            raise AssertionError(f"row {row} holds {len(self.rows[row])} tokens, not {stop}")
+        return KvBlock(stop - start, (np.array(self.rows[row][start:stop]),))
+
+    def load_kv(self, row: int, start: int, block: KvBlock) -> None:
+        self._append(row, block.arrays[0].tolist(), start)
 
     def warm_up(self) -> None:
         self.warmed_up += 1

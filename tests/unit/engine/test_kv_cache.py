@@ -22,6 +22,20 @@ def test_a_move_copies_the_tokens_of_every_layer_and_no_more() -> None:
         assert (layer[1] == 0).all()
 
 
+def test_saved_tokens_return_to_any_row_and_touch_no_others() -> None:
+    cache = KvCache(SHAPE, slots=3, max_len=6)
+    for layer in (*cache.keys, *cache.values):
+        layer[1] = np.arange(layer[1].size).reshape(layer[1].shape)
+    saved = cache.save(1, 2, 5)
+    for layer in (*cache.keys, *cache.values):
+        layer[1] = -1
+    cache.load(2, 2, saved)
+    for layer in (*cache.keys, *cache.values):
+        assert (layer[2, :, 2:5] == np.arange(layer[1].size).reshape(layer[1].shape)[:, 2:5]).all()
+        assert not layer[2, :, :2].any()
+        assert not layer[2, :, 5:].any()
+
+
 def test_masks_and_positions_follow_each_rows_length() -> None:
     inputs = StepInputs(rows=3, max_len=8)
     assert inputs.attention_mask(np.array([1, 3])).tolist() == [[1, 0, 0], [1, 1, 1]]
