@@ -10,22 +10,15 @@ from typing import Self
 
 import structlog
 
-from shared.errors import (
-    CancelledError,
-    ConfigurationError,
-    DeadlineExceededError,
-    InvalidInputError,
-    TokenmillError,
-    WorkerStoppingError,
-)
+from shared.errors import CancelledError, InvalidInputError, TokenmillError, WorkerStoppingError
 from workers.engine.detokenizer import Decode
+from workers.engine.engine_core import EngineCore
 from workers.engine.engine_stats import EngineStats
 from workers.engine.model_runner import ModelRunner
-from workers.engine.output_processor import Finished, OutputProcessor, step_failed
+from workers.engine.output_processor import Finished, step_failed
 from workers.engine.request_check import check_request
-from workers.engine.scheduler import Scheduler, SchedulerConfig, StepBatch
+from workers.engine.scheduler_config import SchedulerConfig
 from workers.engine.sequence import GenerationOutput, GenerationRequest, Sequence
-from workers.engine.step_executor import RowFailed, StepExecutor
 
 log = structlog.get_logger(__name__)
 
@@ -44,19 +37,11 @@ class Engine:
         """Take ownership of `runner`; `decode` turns token ids into text.
 
         Raises:
-            ConfigurationError: the configuration asks for more rows than the runner has.
+            ConfigurationError: the configuration does not fit the runner.
         """
         self.config = config or EngineConfig(max_num_seqs=runner.max_num_seqs)
-        if self.config.max_num_seqs > runner.max_num_seqs:
-            raise ConfigurationError(
-                f"max_num_seqs is {self.config.max_num_seqs} but the runner has {runner.max_num_seqs} rows",
-                field="max_num_seqs",
-            )
         self.runner = runner
-        self._scheduler = Scheduler(self.config)
-        self._executor = StepExecutor(runner)
-        self._outputs = OutputProcessor(decode, runner.vocab_size, runner.eos_token_ids)
-        self._stats = EngineStats(self.config.max_num_seqs)
+        self._core = EngineCore(runner, decode, self.config)
         self._changed = threading.Condition()
         # All below are guarded by `_changed`; the inbox keeps arrivals and removals in the order they were asked for.
         self._inbox: deque[tuple[bool, Sequence]] = deque()
@@ -103,7 +88,7 @@ class Engine:
             WorkerStoppingError: the engine is draining.
         """
         check_request(request, vocab_size=self.runner.vocab_size, max_model_len=self.runner.max_model_len)
-        sequence, future = Sequence(request, time.monotonic()), GenerationFuture()
+        sequence, future = self._core.sequence(request, time.monotonic()), GenerationFuture()
         future.set_running_or_notify_cancel()
         with self._changed:
             if self._draining:
@@ -153,32 +138,17 @@ class Engine:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-        self.runner.close()
+        self._core.close()
 
     def stats(self) -> EngineStats:
         """Return a snapshot of the counters; warm-up is not in them."""
-        return self._stats.snapshot(running=len(self._scheduler.running), waiting=len(self._scheduler.waiting))
+        return self._core.stats()
 
     def step(self) -> None:
         """Schedule, run, hand out. The engine thread calls this; without `start`, the caller may."""
         self._take_inbox()
-        now = time.monotonic()
-        self._expire(now)
-        batch = self._scheduler.schedule(now)
-        if batch:
-            finished = self._run(batch)
+        for finished in self._core.step(time.monotonic()):
             self._resolve(finished)
-            self._leave(item.sequence for item in finished)
-
-    def _run(self, batch: StepBatch) -> list[Finished]:
-        finished: list[Finished] = []
-        for outcome in self._executor.run(batch):
-            if isinstance(outcome, RowFailed):
-                finished.append(Finished(outcome.sequence, step_failed(outcome.error)))
-            else:
-                finished += self._outputs.process(outcome.sequences, outcome.logits, time.monotonic())
-        self._stats.count_step(batch, finished)
-        return finished
 
     def _take_inbox(self) -> None:
         with self._changed:
@@ -186,23 +156,8 @@ class Engine:
             self._inbox.clear()
         for arrives, sequence in messages:
             if arrives:
-                self._scheduler.add(sequence)
-        self._leave(sequence for arrives, sequence in messages if not arrives)
-
-    def _expire(self, now: float) -> None:
-        late = self._scheduler.expired(now)
-        self._leave(late)
-        self._resolve(
-            Finished(sequence, DeadlineExceededError("the job's deadline passed before it finished"))
-            for sequence in late
-        )
-
-    def _leave(self, sequences: Iterable[Sequence]) -> None:
-        gone = list(sequences)
-        for move in self._scheduler.remove(gone):
-            self.runner.move(move.source, move.target, move.tokens)
-        for sequence in gone:
-            self._outputs.forget(sequence)
+                self._core.add(sequence)
+        self._core.leave(sequence for arrives, sequence in messages if not arrives)
 
     def _resolve(self, finished: Iterable[Finished]) -> None:
         for item in finished:
@@ -235,13 +190,10 @@ class Engine:
                 self._fail_admitted(error)
 
     def _fail_admitted(self, error: Exception) -> None:
-        self._leave(list(self._scheduler.running))
-        with self._changed:
-            admitted = [sequence for sequence, _ in self._live.values() if sequence.admitted_at]
-        self._resolve(Finished(sequence, step_failed(error)) for sequence in admitted)
+        self._resolve(Finished(sequence, step_failed(error)) for sequence in self._core.leave_admitted())
 
     def _wait_for_work(self) -> bool:
         with self._changed:
-            timeout = self._scheduler.wait_time(time.monotonic())
+            timeout = self._core.wait_time(time.monotonic())
             self._changed.wait_for(lambda: self._closing or self._inbox, timeout)
             return not self._closing

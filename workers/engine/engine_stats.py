@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from workers.engine.output_processor import Finished
-from workers.engine.scheduler import StepBatch
 from workers.engine.sequence import GenerationOutput
 
 
 @dataclass(slots=True)
 class EngineStats:
-    """What has been computed. A step is one pass of the engine; its decode pass computes `decodes` rows at once."""
+    """What has been computed. A step is one pass of the engine; its decode pass computes `decodes` rows at once.
+
+    `prompt_tokens` were computed, `cached_tokens` of prompts were copied instead. A step is *busy* when somebody
+    waited for a row while it decoded.
+    """
 
     max_num_seqs: int
     running: int = 0
@@ -18,29 +21,54 @@ class EngineStats:
     steps: int = 0
     decode_steps: int = 0
     decode_rows: int = 0
+    busy_steps: int = 0
+    busy_rows: int = 0
     prefill_chunks: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     generated_tokens: int = 0
     finished: int = 0
     failed: int = 0
+    preemptions: int = 0
+    swapped_bytes: int = 0
+    prefix_blocks: int = 0
+    prefix_bytes: int = 0
+    prefix_evictions: int = 0
 
     @property
     def occupancy(self) -> float:
         """Mean share of the slots that decoded, over the steps that decoded."""
         return self.decode_rows / (self.decode_steps * self.max_num_seqs) if self.decode_steps else 0.0
 
-    def count_step(self, batch: StepBatch, finished: Sequence[Finished]) -> None:
-        """Count one step and those that left with it."""
-        self.steps += 1
-        self.decode_steps += bool(batch.decodes)
-        self.decode_rows += len(batch.decodes)
-        self.prefill_chunks += len(batch.prefills)
-        self.prompt_tokens += sum(chunk.stop - chunk.start for chunk in batch.prefills)
-        self.generated_tokens += len(batch.decodes) + sum(chunk.completes for chunk in batch.prefills)
+    @property
+    def busy_occupancy(self) -> float:
+        """The same over busy steps: what the scheduler made of the slots while there was work for all of them."""
+        return self.busy_rows / (self.busy_steps * self.max_num_seqs) if self.busy_steps else 0.0
+
+    def count_prefill(self, tokens: int) -> None:
+        """Count one computed prompt chunk."""
+        self.prefill_chunks += 1
+        self.prompt_tokens += tokens
+
+    def count_swap(self, nbytes: int) -> None:
+        """Count a sequence that was preempted while it decoded."""
+        self.preemptions += 1
+        self.swapped_bytes += nbytes
+
+    def count_decode(self, rows: int, *, busy: bool) -> None:
+        """Count a decode of `rows` rows; `busy` if more sequences waited."""
+        self.decode_steps += 1
+        self.decode_rows += rows
+        if busy:
+            self.busy_steps += 1
+            self.busy_rows += rows
+
+    def count_finished(self, finished: Sequence[Finished]) -> None:
+        """Count those that leave."""
         succeeded = sum(isinstance(item.outcome, GenerationOutput) for item in finished)
         self.finished += succeeded
         self.failed += len(finished) - succeeded
 
-    def snapshot(self, *, running: int, waiting: int) -> "EngineStats":
-        """Return a copy with the present queue lengths."""
-        return replace(self, running=running, waiting=waiting)
+    def snapshot(self, **present: int) -> "EngineStats":
+        """Return a copy with the `present` figures: queue lengths, what the prefix cache holds."""
+        return replace(self, **present)

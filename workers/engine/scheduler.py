@@ -2,107 +2,69 @@
 
 The running list is the layout of the KV cache: a sequence's index is its row. Rows that decode come first and have no
 gap, so no idle row is ever computed; whoever is still prefilling stands behind them.
+
+Prompts are prefilled first come, first served, not in turns: a step's budget goes to one prompt until it is whole. In
+turns all would be whole late and at once; one after another each starts to decode as early as it can, and the mean
+time to completion is lower. A long prompt delays those behind it by its own computing time and no more.
 """
 
-import heapq
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from shared.errors import ConfigurationError
+from workers.engine.preemption import Shortage, victims
+from workers.engine.prefix_cache import PrefixCache
+from workers.engine.prefix_keys import PrefixKey
+from workers.engine.scheduler_config import SchedulerConfig
 from workers.engine.sequence import Sequence
-
-MAX_ADMISSION_WAIT_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """Limits of one step. `prefill_chunk_size` is fixed so that chunking never depends on the mix."""
-
-    max_num_seqs: int = 16
-    max_num_batched_tokens: int = 512
-    prefill_chunk_size: int = 128
-    admission_wait_s: float = 0.02
-
-    def __post_init__(self) -> None:
-        """Refuse limits that cannot work.
-
-        Raises:
-            ConfigurationError: a limit is out of range; names it.
-        """
-        for name in ("max_num_seqs", "max_num_batched_tokens", "prefill_chunk_size"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} must be at least 1", field=name)
-        if not 0 <= self.admission_wait_s <= MAX_ADMISSION_WAIT_S:
-            raise ConfigurationError(
-                f"admission_wait_s must be between 0 and {MAX_ADMISSION_WAIT_S}", field="admission_wait_s"
-            )
+from workers.engine.step_batch import Move, PrefillChunk, StepBatch, SwapIn, SwapOut, Transfer
+from workers.engine.waiting_queue import WaitingQueue
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillChunk:
-    """Prompt tokens `start` to `stop` of a sequence, computed alone into its row."""
-
+class _Planned:
     sequence: Sequence
-    row: int
     start: int
     stop: int
+    chain: tuple[PrefixKey, ...]
 
-    @property
-    def completes(self) -> bool:
-        """Whether the prompt is whole after this chunk, so that its logits give the first token."""
-        return self.stop == len(self.sequence.prompt_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class StepBatch:
-    """The work of one step: prompt chunks in order, and the sequences in rows 0, 1, ... that decode one token."""
-
-    prefills: tuple[PrefillChunk, ...]
-    decodes: tuple[Sequence, ...]
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to compute."""
-        return bool(self.prefills or self.decodes)
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """The first `tokens` tokens of KV row `source` go to row `target`."""
-
-    source: int
-    target: int
-    tokens: int
+    def at(self, row: int) -> PrefillChunk:
+        return PrefillChunk(self.sequence, row, self.start, self.stop, self.chain)
 
 
 class Scheduler:
     """Admits by priority, then deadline, then arrival; keeps the running rows dense. Not thread safe."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
-        """Start empty."""
+    def __init__(self, config: SchedulerConfig, prefix_cache: PrefixCache | None = None) -> None:
+        """Start empty; `prefix_cache` tells which chunks will be copied rather than computed."""
         self.config = config
         self.running: list[Sequence] = []
-        self.waiting: set[Sequence] = set()
-        self._queue: list[tuple[tuple[int, float], int, Sequence]] = []
-        self._deadlines: list[tuple[float, int, Sequence]] = []
+        self.waiting = WaitingQueue(config.grouping_window)
+        self._prefixes = prefix_cache or PrefixCache(0)
+        self._soon_cached: set[PrefixKey] = set()
+        self._swapped: set[Sequence] = set()
+        self._with_deadline: set[Sequence] = set()
+        self._next_deadline = math.inf
         self._arrivals = itertools.count()
 
     def add(self, sequence: Sequence) -> None:
         """Queue `sequence` for admission."""
-        order = next(self._arrivals)
+        sequence.arrival = next(self._arrivals)
         self.waiting.add(sequence)
-        heapq.heappush(self._queue, (sequence.urgency, order, sequence))
+        self._prefixes.note(sequence.prefix_keys)
         if sequence.request.deadline is not None:
-            heapq.heappush(self._deadlines, (sequence.request.deadline, order, sequence))
+            self._with_deadline.add(sequence)
+            self._next_deadline = min(self._next_deadline, sequence.request.deadline)
 
     def expired(self, now: float) -> list[Sequence]:
-        """Return live sequences whose deadline has passed; each is returned once."""
-        late = []
-        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].finished):
-            _, _, sequence = heapq.heappop(self._deadlines)
-            if not sequence.finished:
-                late.append(sequence)
-        return late
+        """Return live sequences whose deadline has passed, the earliest first; each is returned once."""
+        if now < self._next_deadline:
+            return []
+        late = {sequence for sequence in self._with_deadline if sequence.urgency[1] <= now}
+        self._with_deadline -= late
+        self._next_deadline = min((sequence.urgency[1] for sequence in self._with_deadline), default=math.inf)
+        return sorted(late, key=lambda sequence: (sequence.urgency[1], sequence.arrival))
 
     def wait_time(self, now: float) -> float | None:
         """Return the seconds until a step has work: 0 when it has, None when nobody is here.
@@ -119,58 +81,133 @@ class Scheduler:
         return max(0.0, first + self.config.admission_wait_s - now)
 
     def schedule(self, now: float) -> StepBatch:
-        """Return the next step, admitting sequences into free rows."""
-        decodes = tuple(itertools.takewhile(lambda sequence: sequence.prefilled, self.running))
-        if self.wait_time(now):
+        """Preempt and admit; return what has to happen before this step's `decodes`."""
+        if self.wait_time(now) != 0:
             return StepBatch((), ())
-        return StepBatch(tuple(self._prefills(self.config.max_num_batched_tokens - len(decodes), now)), decodes)
+        self._soon_cached.clear()
+        transfers = list(self._preempt())
+        planned = list(self._plan(transfers, now))
+        rows = {sequence: row for row, sequence in enumerate(self.running)}
+        return StepBatch(tuple(transfers), tuple(item.at(rows[item.sequence]) for item in planned))
+
+    def decodes(self) -> tuple[Sequence, ...]:
+        """Return the sequences in rows 0, 1, ... that decode one token.
+
+        Asked for after the step's prefills, so that a row freed by one step decodes again in the very next one.
+        """
+        return tuple(itertools.takewhile(lambda sequence: sequence.prefilled, self.running))
 
     def remove(self, sequences: Iterable[Sequence]) -> list[Move]:
         """Take `sequences` out, waiting or running; return the KV moves that close the gaps, in order."""
         gone = set(sequences)
         for sequence in gone:
             sequence.finished = True
-        self.waiting -= gone
-        if not self.waiting:
-            self._queue.clear()
+            sequence.swapped_kv = None
+            self.waiting.discard(sequence)
+        self._with_deadline -= gone
+        self._swapped -= gone
+        return self._vacate(gone)
+
+    def _vacate(self, gone: set[Sequence]) -> list[Move]:
         rows = [row for row, sequence in enumerate(self.running) if sequence in gone]
         # From the last row down, so that no row is moved that goes away as well.
         return [move for row in reversed(rows) for move in self._close_gap(row)]
 
-    def _prefills(self, budget: int, now: float) -> Iterator[PrefillChunk]:
-        first = True
-        for row, sequence in self._unprefilled(now):
-            for start in range(sequence.num_computed_tokens, len(sequence.prompt_ids), self.config.prefill_chunk_size):
-                stop = min(start + self.config.prefill_chunk_size, len(sequence.prompt_ids))
-                budget -= stop - start
-                if budget < 0 and not first:  # the first chunk always runs: a prompt may not starve
-                    return
-                first = False
-                yield PrefillChunk(sequence, row, start, stop)
-            if budget <= 0:
-                return
-
-    def _unprefilled(self, now: float) -> Iterator[tuple[int, Sequence]]:
-        yield from [(row, sequence) for row, sequence in enumerate(self.running) if not sequence.prefilled]
-        while len(self.running) < self.config.max_num_seqs and self.waiting:
-            yield len(self.running), self._admit(now)
-
-    def _admit(self, now: float) -> Sequence:
-        while True:
-            _, _, sequence = heapq.heappop(self._queue)
-            if sequence in self.waiting:  # removed ones stay in the heap until they surface
-                break
-        self.waiting.remove(sequence)
-        sequence.admitted_at = now
-        self.running.append(sequence)
-        return sequence
-
     def _close_gap(self, row: int) -> Iterator[Move]:
         """Fill `row` with the last row that decodes, and that one's place with the last row of all."""
-        decoding = sum(1 for _ in itertools.takewhile(lambda sequence: sequence.prefilled, self.running))
-        for source in dict.fromkeys((decoding - 1, len(self.running) - 1)):
+        for source in dict.fromkeys((len(self.decodes()) - 1, len(self.running) - 1)):
             if source > row:
                 yield Move(source, row, self.running[source].num_computed_tokens)
                 self.running[row] = self.running[source]
                 row = source
         self.running.pop()
+
+    def _preempt(self) -> Iterator[Transfer]:
+        """Make room for the most urgent sequence that waits, if somebody less urgent runs."""
+        head = next(iter(self.waiting), None)
+        if head is None:
+            return
+        chosen = victims(
+            self.running,
+            priority=head.request.priority,
+            shortage=self._shortage(head),
+            swap_room=self.config.max_swap_tokens - sum(sequence.swap_tokens for sequence in self._swapped),
+            max_preemptions=self.config.max_preemptions,
+        )
+        yield from [SwapOut(item, row) for row, item in enumerate(self.running) if item in chosen and item.prefilled]
+        yield from self._vacate(set(chosen))
+        for sequence in chosen:
+            self._put_back(sequence)
+
+    def _put_back(self, sequence: Sequence) -> None:
+        sequence.preemptions += 1
+        if sequence.prefilled:
+            self._swapped.add(sequence)
+        else:
+            sequence.num_computed_tokens = sequence.cached_tokens = 0
+        self.waiting.add(sequence)
+
+    def _shortage(self, sequence: Sequence) -> Shortage:
+        limit, reserved = self.config.max_kv_tokens, sum(item.reserved_tokens for item in self.running)
+        tokens = 0 if limit is None else reserved + sequence.reserved_tokens - limit
+        return Shortage(len(self.running) + 1 - self.config.max_num_seqs, tokens)
+
+    def _plan(self, transfers: list[Transfer], now: float) -> Iterator[_Planned]:
+        budget, first = self.config.max_num_batched_tokens - len(self.decodes()), True
+        for sequence in self._unprefilled(transfers, now):
+            for chunk in self._chunks(sequence):
+                budget -= self._cost(chunk)
+                if budget < 0 and not first:  # the first chunk always runs: a prompt may not starve
+                    return
+                first = False
+                yield chunk
+            if budget <= 0:
+                return
+
+    def _chunks(self, sequence: Sequence) -> Iterator[_Planned]:
+        size, length = self.config.prefill_chunk_size, len(sequence.prompt_ids)
+        for start in range(sequence.num_computed_tokens, length, size):
+            chain = sequence.prefix_keys[: start // size + 1] if start + size <= length else ()
+            yield _Planned(sequence, start, min(start + size, length), chain)
+
+    def _cost(self, chunk: _Planned) -> int:
+        """Return the tokens to compute, and expect a shared chunk in the cache from here on."""
+        length = len(chunk.sequence.prompt_ids)
+        if chunk.chain and chunk.stop < length and self._is_cached(chunk.chain[-1]):
+            return 0
+        if chunk.chain and self._prefixes.is_shared(chunk.chain[-1]):
+            self._soon_cached.add(chunk.chain[-1])
+        return chunk.stop - chunk.start
+
+    def _is_cached(self, key: PrefixKey) -> bool:
+        return key in self._prefixes or key in self._soon_cached
+
+    def _reusable(self, sequence: Sequence) -> int:
+        """Count the tokens `sequence` need not compute if it is admitted now."""
+        if sequence.prefilled:
+            return sequence.num_computed_tokens
+        return self.config.prefill_chunk_size * sum(
+            1 for _ in itertools.takewhile(self._is_cached, sequence.prefix_keys)
+        )
+
+    def _unprefilled(self, transfers: list[Transfer], now: float) -> Iterator[Sequence]:
+        yield from [sequence for sequence in self.running if not sequence.prefilled]
+        while self.waiting:
+            sequence = self.waiting.choose(self._reusable)
+            if self._shortage(sequence):
+                return
+            transfers += self._admit(sequence, now)
+            yield sequence
+
+    def _admit(self, sequence: Sequence, now: float) -> Iterator[Transfer]:
+        self.waiting.take(sequence)
+        self._swapped.discard(sequence)
+        sequence.admitted_at = sequence.admitted_at or now
+        row = len(self.decodes()) if sequence.prefilled else len(self.running)
+        if row < len(self.running) and self.running[row].num_computed_tokens:
+            yield Move(row, len(self.running), self.running[row].num_computed_tokens)
+        self.running.insert(row, sequence)
+        if row < len(self.running) - 1:
+            self.running.append(self.running.pop(row + 1))
+        if sequence.prefilled:
+            yield SwapIn(sequence, row)

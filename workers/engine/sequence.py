@@ -2,22 +2,30 @@
 
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shared.sampling import SamplingParams
+from workers.engine.prefix_keys import PrefixKey
+
+if TYPE_CHECKING:
+    from workers.engine.model_runner import KvBlock
 
 FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What `Engine.submit` takes. `priority` 0 is served first; `deadline` is a `time.monotonic()` value."""
+    """What `Engine.submit` takes. `priority` 0 is served first; `deadline` is a `time.monotonic()` value.
+
+    KV of a common prompt prefix is shared between requests of the same `cache_salt` only.
+    """
 
     id: str
     prompt_ids: Ids[int]
     params: SamplingParams = field(default_factory=SamplingParams)
     priority: int = 0
     deadline: float | None = None
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,11 @@ class Sequence:
     first_token_at: float = 0.0
     prefill_s: float = 0.0
     finished: bool = False
+    arrival: int = 0
+    prefix_keys: tuple[PrefixKey, ...] = ()
+    cached_tokens: int = 0
+    preemptions: int = 0
+    swapped_kv: "KvBlock | None" = None
 
     def __post_init__(self) -> None:
         """Take a copy of the prompt: the caller may reuse its list."""
@@ -63,6 +76,16 @@ class Sequence:
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the KV cache."""
         return self.num_computed_tokens >= len(self.prompt_ids)
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Tokens its row may come to hold."""
+        return len(self.prompt_ids) + self.request.params.max_tokens
+
+    @property
+    def swap_tokens(self) -> int:
+        """Tokens whose KV must be kept if it is preempted: none before it decodes."""
+        return self.num_computed_tokens if self.prefilled else 0
 
     @property
     def urgency(self) -> tuple[int, float]:
@@ -77,7 +100,7 @@ class Sequence:
             text=text,
             finish_reason=finish_reason,
             prompt_tokens=len(self.prompt_ids),
-            cached_tokens=0,
+            cached_tokens=self.cached_tokens,
             completion_tokens=len(self.output_ids),
             queue_s=self.admitted_at - self.arrived_at,
             prefill_s=self.prefill_s,

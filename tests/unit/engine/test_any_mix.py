@@ -94,5 +94,5 @@ def test_outputs_do_not_depend_on_the_mix(jobs: list[Job], rows: int, budget: in
     engine.step()
     stats = engine.stats()
     assert (stats.running, stats.waiting) == (0, 0)
-    assert not engine._outputs._generations
+    assert not engine._core._outputs._generations
     engine.close()

@@ -1,8 +1,10 @@
 import pytest
 
 from shared.errors import ConfigurationError
-from workers.engine.scheduler import Move, Scheduler, SchedulerConfig, StepBatch
+from workers.engine.scheduler import Scheduler
+from workers.engine.scheduler_config import SchedulerConfig
 from workers.engine.sequence import GenerationRequest, Sequence
+from workers.engine.step_batch import Move, StepBatch
 
 
 def sequence(name: str, prompt: int = 4, *, priority: int = 0, deadline: float | None = None) -> Sequence:
@@ -13,11 +15,13 @@ def scheduler(max_num_seqs: int = 4, budget: int = 512, chunk: int = 128, wait: 
     return Scheduler(SchedulerConfig(max_num_seqs, budget, chunk, wait))
 
 
-def compute(batch: StepBatch) -> None:
+def compute(subject: Scheduler, now: float = 1.0) -> StepBatch:
+    batch = subject.schedule(now)
     for chunk in batch.prefills:
         chunk.sequence.num_computed_tokens = chunk.stop
-    for decoded in batch.decodes:
+    for decoded in subject.decodes():
         decoded.num_computed_tokens += 1
+    return batch
 
 
 def names(sequences: list[Sequence] | tuple[Sequence, ...]) -> list[str]:
@@ -42,7 +46,7 @@ def test_admits_no_more_than_there_are_rows() -> None:
     subject = scheduler(max_num_seqs=2)
     for name in "abc":
         subject.add(sequence(name))
-    compute(subject.schedule(1.0))
+    compute(subject)
     assert names(subject.running) == ["a", "b"]
     assert names(list(subject.waiting)) == ["c"]
 
@@ -50,16 +54,15 @@ def test_admits_no_more_than_there_are_rows() -> None:
 def test_long_prompts_are_cut_at_fixed_borders_whatever_else_runs() -> None:
     alone, mixed = scheduler(budget=200), scheduler(budget=200)
     mixed.add(sequence("short", 3))
-    compute(mixed.schedule(1.0))
+    compute(mixed)
     cuts = []
     for subject in (alone, mixed):
         long = sequence("long", 300)
         subject.add(long)
         chunks = []
         while not long.prefilled:
-            batch = subject.schedule(1.0)
+            batch = compute(subject)
             chunks += [(chunk.start, chunk.stop) for chunk in batch.prefills if chunk.sequence is long]
-            compute(batch)
         cuts.append(chunks)
     assert cuts[0] == cuts[1] == [(0, 128), (128, 256), (256, 300)]
 
@@ -67,11 +70,7 @@ def test_long_prompts_are_cut_at_fixed_borders_whatever_else_runs() -> None:
 def test_prefill_stays_within_the_budget_but_always_progresses() -> None:
     subject = scheduler(budget=256)
     subject.add(sequence("long", 600))
-    sizes = []
-    for _ in range(3):
-        batch = subject.schedule(1.0)
-        sizes.append([chunk.stop - chunk.start for chunk in batch.prefills])
-        compute(batch)
+    sizes = [[chunk.stop - chunk.start for chunk in compute(subject).prefills] for _ in range(3)]
     assert sizes == [[128, 128], [128, 128], [88]]
     tight = scheduler(budget=1)
     tight.add(sequence("long", 300))
@@ -81,13 +80,12 @@ def test_prefill_stays_within_the_budget_but_always_progresses() -> None:
 def test_a_partly_prefilled_prompt_does_not_decode_and_stands_behind_those_that_do() -> None:
     subject = scheduler(budget=130)
     subject.add(sequence("a"))
-    compute(subject.schedule(1.0))
+    compute(subject)
     subject.add(sequence("long", 300))
-    batch = subject.schedule(1.0)
-    compute(batch)
-    assert names(batch.decodes) == ["a"]
-    assert [chunk.row for chunk in batch.prefills] == [1]
-    assert names(subject.schedule(1.0).decodes) == ["a"]
+    assert [chunk.row for chunk in compute(subject).prefills] == [1]
+    assert names(subject.decodes()) == ["a"]
+    assert [chunk.start for chunk in compute(subject).prefills] == [128]
+    assert names(subject.decodes()) == ["a"]
 
 
 def test_rows_stay_dense_when_sequences_leave() -> None:
@@ -95,9 +93,9 @@ def test_rows_stay_dense_when_sequences_leave() -> None:
     a, b, c = (sequence(name, 4 + index) for index, name in enumerate("abc"))
     for item in (a, b, c):
         subject.add(item)
-    compute(subject.schedule(1.0))
+    compute(subject)
     subject.add(sequence("long", 300))
-    compute(subject.schedule(1.0))
+    compute(subject)
     assert subject.remove([a]) == [Move(2, 0, c.num_computed_tokens), Move(3, 2, 128)]
     assert names(subject.running) == ["c", "b", "long"]
     assert subject.remove([b, c]) == [Move(2, 1, 128), Move(1, 0, 128)]
@@ -109,7 +107,7 @@ def test_the_last_rows_leave_without_a_move() -> None:
     items = [sequence(name) for name in "abcd"]
     for item in items:
         subject.add(item)
-    compute(subject.schedule(1.0))
+    compute(subject)
     assert subject.remove(items[2:]) == []
     assert subject.remove(items) == []
     assert subject.running == []
@@ -143,8 +141,8 @@ def test_waits_for_company_only_when_idle() -> None:
     assert subject.wait_time(0.0) is None
     subject.add(sequence("a"))
     assert subject.wait_time(0.005) == pytest.approx(0.015)
-    assert not subject.schedule(0.005)
-    assert subject.schedule(0.02)
+    assert not subject.schedule(0.005).prefills
+    assert subject.schedule(0.02).prefills
     subject.add(sequence("b"))
     assert subject.wait_time(0.02) == 0
     assert len(subject.schedule(0.02).prefills) == 2
