@@ -60,6 +60,12 @@ class Settings(BaseSettings):
     max_num_seqs: int = Field(default=32, ge=1, le=256, description="Slots of one worker: sequences that share a step")
     max_model_len: int = Field(default=2048, ge=64, description="Tokens per slot; capped at the model's context")
     max_num_batched_tokens: int = Field(default=512, ge=16, description="Tokens of one engine step, prefill and decode")
+    prefix_cache_mb: int = Field(
+        default=512, ge=0, description="MiB of one worker for the KV of prompt prefixes that jobs share; 0 reuses none"
+    )
+    kv_swap_mb: int = Field(
+        default=256, ge=0, description="MiB of one worker for the KV of jobs set aside for more urgent ones"
+    )
     max_attempts: int = Field(default=3, ge=1, le=100, description="Attempts before a job is dead")
     lease: Duration = Field(default=timedelta(seconds=30), description="How long a claim holds without heartbeat")
     heartbeat: Duration = Field(default=timedelta(seconds=5), description="Interval between lease renewals")

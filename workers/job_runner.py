@@ -106,6 +106,7 @@ class JobRunner:
             params=SamplingParams.model_validate(job.sampling),
             priority=Priority(job.priority).broker_level,
             deadline=claim.monotonic_deadline(),
+            cache_salt=job.api_key_id,
         )
         output = self._engine.submit(request).result()
         if self._store.complete(claim, self._finished(claim, prompt, output)):

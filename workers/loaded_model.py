@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+import psutil
+
 from shared import model_registry
+from shared.errors import ConfigurationError
 from shared.model_registry import ModelVersion
 from shared.settings import Settings
 from shared.tokenizer import ChatTokenizer
-from workers.engine import Engine, EngineConfig
+from workers.engine import Engine, EngineConfig, ModelRunner
 from workers.engine.continuous_runner import ContinuousRunner, RunnerConfig
 from workers.job_content import Tokenizer
 
@@ -37,7 +40,25 @@ class LoadedModel:
                 intra_op_num_threads=threads,
             ),
         )
-        config = EngineConfig(
-            max_num_seqs=settings.max_num_seqs, max_num_batched_tokens=settings.max_num_batched_tokens
+        return cls(Engine(runner, tokenizer.decode, _engine_config(runner, settings)), tokenizer)
+
+
+def _engine_config(runner: ModelRunner, settings: Settings) -> EngineConfig:
+    """Return the engine's limits; what is counted in MiB outside is counted in tokens of this model inside.
+
+    Raises:
+        ConfigurationError: the memory set aside for reuse and preemption is not free.
+    """
+    wanted, available = settings.prefix_cache_mb + settings.kv_swap_mb, psutil.virtual_memory().available >> 20
+    if wanted > available:
+        raise ConfigurationError(
+            f"prefix_cache_mb and kv_swap_mb ask for {wanted} MiB and {available} MiB are free; lower one of them",
+            field="prefix_cache_mb",
         )
-        return cls(Engine(runner, tokenizer.decode, config), tokenizer)
+    bytes_per_token = max(1, runner.kv_bytes // (runner.max_num_seqs * runner.max_model_len))
+    return EngineConfig(
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        prefix_cache_bytes=settings.prefix_cache_mb << 20,
+        max_swap_tokens=(settings.kv_swap_mb << 20) // bytes_per_token,
+    )
