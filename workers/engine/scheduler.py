@@ -41,7 +41,7 @@ class Scheduler:
         self.config = config
         self.running: list[Sequence] = []
         self.waiting = WaitingQueue(config.grouping_window)
-        self._prefixes = prefix_cache or PrefixCache(0)
+        self._prefixes = PrefixCache(0) if prefix_cache is None else prefix_cache
         self._soon_cached: set[PrefixKey] = set()
         self._swapped: set[Sequence] = set()
         self._with_deadline: set[Sequence] = set()

@@ -1,8 +1,14 @@
-"""A `ModelRunner` without a model: the next token is a function of what stands in the row, and of nothing else."""
+"""A `ModelRunner` without a model: the next token is a function of what stands in the row, and of nothing else.
+
+What stands there is, per token, a mark of how it came about: after which marks, in which prefill chunk or by decode.
+So KV after another prefix, of another chunking, or computed anew by another kernel gives other tokens, as it may in a
+real model.
+"""
 
 import threading
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +23,13 @@ def decode(ids: list[int]) -> str:
     return bytes(ids).decode("utf-8", errors="replace")
 
 
+class Kv(NamedTuple):
+    token: int
+    mark: int
+
+
 class FakeRunner:
-    """Rows hold token ids. Wrong rows or positions raise, so a scheduler that loses track is found out."""
+    """Rows hold marked tokens. Wrong rows or positions raise, so a scheduler that loses track is found out."""
 
     context_length = 4096
     vocab_size = VOCAB_SIZE
@@ -27,7 +38,7 @@ class FakeRunner:
 
     def __init__(self, max_num_seqs: int = 4, max_model_len: int = 256, vocab_size: int = VOCAB_SIZE) -> None:
         self.max_num_seqs, self.max_model_len, self.vocab_size = max_num_seqs, max_model_len, vocab_size
-        self.rows: list[list[int]] = [[] for _ in range(max_num_seqs)]
+        self.rows: list[list[Kv]] = [[] for _ in range(max_num_seqs)]
         self.scripts: dict[tuple[int, ...], list[int]] = {}
         self.poison: set[int] = set()
         self.not_a_number: set[int] = set()
@@ -35,12 +46,14 @@ class FakeRunner:
         self.gate = threading.Event()
         self.gate.set()
         self.warmed_up = 0
+        self.saved = 0
+        self.loaded = 0
         self.closed = 0
 
     def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
         self.calls.append(("prefill", row, len(token_ids)))
         self.gate.wait(10)
-        self._append(row, token_ids, position)
+        self._compute(row, token_ids, position, f"prefill from {position}")
         return self._logits([row])
 
     def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
@@ -48,19 +61,19 @@ class FakeRunner:
         self.gate.wait(10)
         rows = range(first_row, first_row + len(token_ids))
         for row, token_id, position in zip(rows, token_ids, positions, strict=True):
-            self._append(row, [token_id], position)
+            self._compute(row, [token_id], position, "decode")
         return self._logits(rows)
 
     def move(self, source: int, target: int, tokens: int) -> None:
-        self.rows[target] = self.rows[source][:tokens]
+        self.rows[target] = self._first(source, tokens)
 
     def save_kv(self, row: int, start: int, stop: int) -> KvBlock:
-        if stop > len(self.rows[row]):
-            raise AssertionError(f"row {row} holds {len(self.rows[row])} tokens, not {stop}")
-        return KvBlock(stop - start, (np.array(self.rows[row][start:stop]),))
+        self.saved += 1
+        return KvBlock(stop - start, (np.array(self._first(row, stop)[start:], np.int64),))
 
     def load_kv(self, row: int, start: int, block: KvBlock) -> None:
-        self._append(row, block.arrays[0].tolist(), start)
+        self.loaded += 1
+        self.rows[row] = [*self._first(row, start), *(Kv(*pair) for pair in block.arrays[0].tolist())]
 
     def warm_up(self) -> None:
         self.warmed_up += 1
@@ -76,24 +89,32 @@ class FakeRunner:
     def prefill_sizes(self) -> list[int]:
         return [count for kind, _, count in self.calls if kind == "prefill"]
 
-    def _append(self, row: int, token_ids: Sequence[int], position: int) -> None:
-        if position > len(self.rows[row]):
-            raise AssertionError(f"row {row} holds {len(self.rows[row])} tokens, not {position}")
-        self.rows[row] = [*self.rows[row][:position], *token_ids]
+    def _first(self, row: int, tokens: int) -> list[Kv]:
+        if tokens > len(self.rows[row]):
+            raise AssertionError(f"row {row} holds {len(self.rows[row])} tokens, not {tokens}")
+        return self.rows[row][:tokens]
+
+    def _compute(self, row: int, token_ids: Sequence[int], position: int, how: str) -> None:
+        kept = self._first(row, position)
+        for token_id in token_ids:
+            mark = kept[-1].mark if kept else 0
+            kept.append(Kv(token_id, zlib.crc32(f"{token_id} {how}".encode(), mark)))
+        self.rows[row] = kept
 
     def _logits(self, rows: Sequence[int]) -> Logits:
         for row in rows:
-            if self.poison & set(self.rows[row]):
+            if self.poison & {kv.token for kv in self.rows[row]}:
                 raise MemoryError("poisoned row")
         return np.stack([self._row_logits(self.rows[row]) for row in rows])
 
-    def _row_logits(self, tokens: list[int]) -> Logits:
+    def _row_logits(self, row: list[Kv]) -> Logits:
+        tokens = [kv.token for kv in row]
         if self.not_a_number & set(tokens):
             return np.full(self.vocab_size, np.nan, np.float32)
         for prompt, script in self.scripts.items():
             if tuple(tokens[: len(prompt)]) == prompt:
                 return self._certain(script[len(tokens) - len(prompt)])
-        random = np.random.default_rng(zlib.crc32(repr(tokens).encode()))
+        random = np.random.default_rng(zlib.crc32(repr(row).encode()))
         return random.normal(size=self.vocab_size).astype(np.float32)
 
     def _certain(self, token_id: int) -> Logits:
