@@ -7,7 +7,7 @@ export ORT_DISABLE_TELEMETRY := 1
 PACKAGES := api cli shared workers migrations tests benchmarks examples scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format docs bench audit lock clean
+.PHONY: help setup demo test test-fast lint format docs bench bench-peers bench-fleet audit lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,8 +39,16 @@ format: setup ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix $(PACKAGES)
 	$(BIN)/ruff format $(PACKAGES)
 
-bench: setup ## Measure decode speed beside onnxruntime-genai (needs an idle machine, ~3 minutes)
-	$(BIN)/python benchmarks/run.py
+bench: setup ## Measure the engine beside onnxruntime-genai (idle machine, 10 minutes; BENCH_ARGS=--quick: 1)
+	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
+
+bench-peers: setup ## The same beside OpenVINO GenAI, installed outside the tree (25 minutes; BENCH_ARGS=--quick: 3)
+	$(BIN)/python -m benchmarks.run --peers $(BENCH_ARGS)
+
+bench-fleet: setup ## Measure the whole fleet beside the engine alone, two workers, memory (40 minutes)
+	$(BIN)/python -m benchmarks.fleet_throughput $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.memory
 
 docs: setup ## Write the generated pages of docs/ anew
 	$(BIN)/python scripts/generate_docs.py

@@ -1,0 +1,79 @@
+"""Runs measurements within a budget; keeps every answer in a file as soon as it is there."""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.plan import Measurement
+from benchmarks.side_process import SideFailedError, SideProcess
+from benchmarks.sides.measurement import Figures
+
+RESULTS = Path(__file__).with_name("results")
+MIN_TIMEOUT_S = 120
+TIMEOUT_FACTOR = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a measurement: figures, or the reason why there are none."""
+
+    measurement: Measurement
+    figures: Figures
+    failure: str = ""
+
+
+class Campaign:
+    """Asks the sides one after another. A measurement that would not fit the budget any more is skipped."""
+
+    def __init__(self, sides: Mapping[str, SideProcess], machine: Mapping[str, object], budget_s: float) -> None:
+        """Take running sides by label, and the facts to store beside each answer."""
+        self._sides = sides
+        self._deadline = time.monotonic() + budget_s
+        self.path = RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
+        self._append({"machine": dict(machine)})
+
+    def run(self, group: Sequence[Measurement], runs: int) -> list[Answer]:
+        """Measure the group `runs` times over; those that do not repeat, once."""
+        return [
+            self._measure(measurement)
+            for number in range(runs)
+            for measurement in group
+            if number == 0 or measurement.repeats
+        ]
+
+    def _measure(self, measurement: Measurement) -> Answer:
+        answer = self._ask(measurement)
+        # The text that was scored is in the repository; its ids would only fill the file.
+        arguments = {name: value for name, value in measurement.arguments.items() if name != "token_ids"}
+        fields = {name: getattr(measurement, name) for name in ("suite", "row", "side", "name")}
+        result = {"figures": answer.figures, "failure": answer.failure}
+        self._append({"at": datetime.now(UTC).isoformat(), **fields, "arguments": arguments, **result})
+        outcome = answer.failure or ", ".join(f"{name} {value:.1f}" for name, value in answer.figures.items())
+        sys.stderr.write(f"{measurement.suite} | {measurement.side} | {measurement.row}: {outcome}\n")
+        return answer
+
+    def _ask(self, measurement: Measurement) -> Answer:
+        if time.monotonic() + measurement.estimate_s > self._deadline:
+            return Answer(measurement, {}, "skipped: the time budget is used up")
+        timeout = max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * measurement.estimate_s)
+        side = self._sides[measurement.side]
+        try:
+            return Answer(measurement, side.measure(measurement.name, dict(measurement.arguments), timeout))
+        except SideFailedError as error:
+            return Answer(measurement, {}, str(error))
+
+    def _append(self, record: Mapping[str, object]) -> None:
+        RESULTS.mkdir(exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def medians(answers: Sequence[Answer]) -> Figures:
+    """Return the median of every figure over the answers that have it."""
+    names = dict.fromkeys(name for answer in answers for name in answer.figures)
+    return {name: statistics.median(a.figures[name] for a in answers if name in a.figures) for name in names}
