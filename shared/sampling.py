@@ -4,6 +4,7 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from shared.errors import InvalidInputError
 from shared.response_format import ResponseFormat
 
 MAX_STOP_STRINGS = 16
@@ -16,7 +17,8 @@ MAX_CHOICE_LENGTH = 1024
 MAX_SEQUENCES = 16
 
 LOWEST_TEMPERATURE = 0.001  # below it logits overflow float32; 0 is greedy
-TEXT_FIELDS = frozenset({"stop", "response_format", "regex", "choice"})  # content of a user: never stored in clear
+# Content of a user, or what spells it: sealed with the prompt, never stored in clear.
+SEALED_FIELDS = frozenset({"stop", "stop_token_ids", "logit_bias", "response_format", "regex", "choice"})
 CONSTRAINTS = ("response_format", "regex", "choice")
 # Beam search compares whole outputs; what shapes single draws has no meaning there.
 WITHOUT_BEAMS = {
@@ -157,6 +159,20 @@ class SamplingParams(BaseModel):
         """Return the parameters of output `index` of `n`: alone, and with a seed of its own."""
         seed = None if self.seed is None else (self.seed + index) % 2**63
         return self.model_copy(update={"n": 1, "seed": seed})
+
+
+def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
+    """Refuse token ids the model does not have.
+
+    Raises:
+        InvalidInputError: one in `logit_bias` or `stop_token_ids` is not below `vocab_size`; names the field.
+    """
+    for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+        if any(token_id >= vocab_size for token_id in ids):
+            raise InvalidInputError(
+                f"sampling.{name} has a token id beyond {vocab_size - 1}, the last one of the model: correct it",
+                field=f"sampling.{name}",
+            )
 
 
 def _constrains(value: object) -> bool:

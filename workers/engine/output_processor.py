@@ -8,6 +8,7 @@ import structlog
 
 from shared.errors import GenerationFailedError, TokenmillError
 from workers.engine.detokenizer import REPLACEMENT, Decode, Detokenizer
+from workers.engine.logprobs import TokenLogprob
 from workers.engine.model_runner import Logits
 from workers.engine.sampler import SampledTokens, SequenceSampler, sample
 from workers.engine.sequence import GenerationOutput, Sequence
@@ -36,17 +37,22 @@ class _Generation:
         params = sequence.request.params
         self.sequence, self.params = sequence, params
         self.end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
-        self.sampler = SequenceSampler(params, sequence.prompt_ids, vocab_size, self.end_ids)
+        self.constraint = sequence.request.constraint
+        self.sampler = SequenceSampler(params, sequence.prompt_ids, vocab_size, self.end_ids, self.constraint)
         self.detokenizer = Detokenizer(decode, params.stop) if params.stop else None
         self._decode = decode
 
-    def append(self, token_id: int, now: float) -> GenerationOutput | None:
+    def append(self, token_id: int, logprob: TokenLogprob | None, now: float) -> GenerationOutput | None:
         """Take the next token; return the output if the generation ends with it."""
         sequence = self.sequence
         sequence.first_token_at = sequence.first_token_at or now
         if token_id in self.end_ids:
             return sequence.output(self._whole_text(), "stop", now)
         sequence.output_ids.append(token_id)
+        if logprob is not None:
+            sequence.logprobs.append(logprob)
+        if self.constraint is not None and self.constraint.complete:
+            return sequence.output(self._whole_text(), "stop", now)
         if self.detokenizer is not None:
             search = len(sequence.output_ids) > self.params.min_tokens
             text = self.detokenizer.append(token_id, search=search)
@@ -92,8 +98,10 @@ class OutputProcessor:
         self, generation: _Generation, sampled: SampledTokens, index: int, now: float
     ) -> GenerationOutput | TokenmillError | None:
         if index in sampled.faults:
-            return step_failed(sampled.faults[index])
-        return self._append(generation, sampled.token_ids[index], now) if sampled.finite[index] else _not_finite()
+            return _row_failed(sampled.faults[index])
+        if not sampled.finite[index]:
+            return _not_finite()
+        return self._append(generation, sampled.token_ids[index], sampled.logprobs.get(index), now)
 
     def _generation(self, sequence: Sequence) -> _Generation:
         if sequence not in self._generations:
@@ -101,11 +109,17 @@ class OutputProcessor:
         return self._generations[sequence]
 
     @staticmethod
-    def _append(generation: _Generation, token_id: int, now: float) -> GenerationOutput | TokenmillError | None:
+    def _append(
+        generation: _Generation, token_id: int, logprob: TokenLogprob | None, now: float
+    ) -> GenerationOutput | TokenmillError | None:
         try:
-            return generation.append(token_id, now)
+            return generation.append(token_id, logprob, now)
         except Exception as error:  # noqa: BLE001  # `decode` is the caller's; its fault ends this sequence alone
             return step_failed(error)
+
+
+def _row_failed(error: Exception) -> TokenmillError:
+    return error if isinstance(error, TokenmillError) else step_failed(error)
 
 
 def _not_finite() -> GenerationFailedError:

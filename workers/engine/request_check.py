@@ -1,14 +1,16 @@
 """What the engine refuses before it queues a request."""
 
 from shared.errors import InvalidInputError, PromptTooLongError
+from shared.sampling import check_token_ids
 from workers.engine.sequence import GenerationRequest
 
 
 def check_request(request: GenerationRequest, *, vocab_size: int, max_model_len: int) -> None:
-    """Refuse prompts the model cannot take.
+    """Refuse prompts the model cannot take and parameters it cannot follow.
 
     Raises:
-        InvalidInputError: the prompt is empty or has token ids outside 0 to `vocab_size` - 1.
+        InvalidInputError: the prompt is empty, it or the parameters have token ids outside 0 to `vocab_size` - 1, or
+            parameters that constrain the output come without their `constraint`.
         PromptTooLongError: prompt and `max_tokens` exceed `max_model_len`.
     """
     if not request.prompt_ids:
@@ -18,6 +20,9 @@ def check_request(request: GenerationRequest, *, vocab_size: int, max_model_len:
             f"the prompt has token ids outside 0 to {vocab_size - 1}; encode it with the model's own tokenizer",
             field="prompt",
         )
+    check_token_ids(request.params, vocab_size)
+    if request.params.constrained and request.constraint is None:
+        raise InvalidInputError("the constraint is not compiled; make one with a GrammarCompiler", field="constraint")
     prompt, wanted = len(request.prompt_ids), request.params.max_tokens
     if prompt + wanted > max_model_len:
         raise PromptTooLongError(

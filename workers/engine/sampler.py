@@ -1,13 +1,16 @@
 """Chooses the next token of each row with numpy. Rows never see each other, so a mix changes nobody's tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.sampling import SamplingParams
+from workers.engine.logprobs import TokenLogprob, token_logprob
 from workers.engine.model_runner import Logits
+from workers.engine.structured import Constraint
+from workers.engine.top_values import largest
 
 FIRST_CANDIDATES = 256
 CANDIDATE_GROWTH = 8
@@ -47,22 +50,12 @@ def _softmax(logits: Row) -> Probabilities:
     return shifted
 
 
-def _largest(values: NDArray[np.floating], count: int) -> TokenIds:
-    """Return the indices of the `count` largest values, in index order: equal values never depend on the partition."""
-    if count >= values.size:
-        return np.arange(values.size)
-    threshold = np.partition(values, values.size - count)[values.size - count]
-    above = np.flatnonzero(values > threshold)
-    ties = np.flatnonzero(values == threshold)[: count - above.size]
-    return np.sort(np.concatenate((above, ties)))
-
-
 def _nucleus(probabilities: Probabilities, top_p: float) -> TokenIds:
     """Return the smallest set of most likely tokens whose probabilities reach `top_p`, without sorting all of them."""
     count = FIRST_CANDIDATES
     total = probabilities.sum()
     while True:
-        candidates = _largest(probabilities, count)
+        candidates = largest(probabilities, count)
         ordered = candidates[np.argsort(-probabilities[candidates], kind="stable")]
         reached = np.cumsum(probabilities[ordered]) >= top_p * total
         if reached.any():
@@ -72,48 +65,91 @@ def _nucleus(probabilities: Probabilities, top_p: float) -> TokenIds:
         count *= CANDIDATE_GROWTH
 
 
+class LogitBias:
+    """What a request adds to the logits of some tokens."""
+
+    def __init__(self, biases: Mapping[int, float], vocab_size: int) -> None:
+        """Take token id -> bias; ids beyond the vocabulary bias nothing."""
+        known = {token_id: bias for token_id, bias in biases.items() if token_id < vocab_size}
+        self._ids: TokenIds = np.array(list(known), np.int64)
+        self._values: Row = np.array(list(known.values()), np.float32)
+
+    def add(self, row: Row) -> None:
+        """Add to `row` in place."""
+        row[self._ids] += self._values
+
+
 class SequenceSampler:
-    """Sampling state of one sequence: its own random stream and token counts."""
+    """Sampling state of one sequence: its own random stream, token counts and constraint."""
 
     def __init__(
-        self, params: SamplingParams, prompt_ids: Sequence[int], vocab_size: int, end_ids: frozenset[int]
+        self,
+        params: SamplingParams,
+        prompt_ids: Sequence[int],
+        vocab_size: int,
+        end_ids: frozenset[int],
+        constraint: Constraint | None = None,
     ) -> None:
         """Take the parameters; `end_ids` are held back until `min_tokens` tokens are out."""
-        self._params = params
+        self.params = params
         self._end_ids = [token_id for token_id in sorted(end_ids) if 0 <= token_id < vocab_size]
         self._num_generated = 0
         self._random = None if params.greedy else np.random.Generator(np.random.Philox(params.seed))
         penalised = params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
         self._counts = TokenCounts(prompt_ids, vocab_size) if penalised else None
+        self._bias = LogitBias(params.logit_bias, vocab_size) if params.logit_bias else None
+        self._constraint = constraint
 
     @property
     def takes_argmax(self) -> bool:
         """Whether the most likely token of the raw logits is the answer."""
-        return self._random is None and self._counts is None and not self._holds_back_end
+        shaped = self._counts is not None or self._bias is not None or self._constraint is not None
+        return self._random is None and not shaped and not self._holds_back_end
 
     @property
     def _holds_back_end(self) -> bool:
-        return self._num_generated < self._params.min_tokens
+        return self._num_generated < self.params.min_tokens
 
     def record(self, token_id: int) -> None:
         """Note a chosen token."""
         self._num_generated += 1
         if self._counts is not None:
             self._counts.add(token_id)
+        if self._constraint is not None:
+            self._constraint.commit(token_id)
 
     def choose(self, logits: Row) -> int:
-        """Return the next token for `logits` [vocab], which are left as they are."""
+        """Return the next token for `logits` [vocab], which are left as they are.
+
+        Raises:
+            InvalidInputError: the constraint turned out too complex.
+            FloatingPointError: the parameters took the logits out of range.
+        """
+        row = self._shaped(logits)
+        if self._constraint is None:
+            return int(row.argmax()) if self._random is None else self._draw(row, np.arange(row.size), self._random)
+        token_id = self._pick(row, self._constraint.allowed())
+        return self._constraint.settle(token_id, self.params.max_tokens - self._num_generated)
+
+    def _shaped(self, logits: Row) -> Row:
         row = logits.copy()
+        if self._counts is not None:
+            self._counts.penalise(row, self.params)
+        if self._bias is not None:
+            self._bias.add(row)
         if self._holds_back_end:
             row[self._end_ids] = -np.inf
-        if self._counts is not None:
-            self._counts.penalise(row, self._params)
-        return int(row.argmax()) if self._random is None else self._draw(row, self._random)
+        return row
 
-    def _draw(self, row: Row, random: np.random.Generator) -> int:
-        candidates, params = np.arange(row.size), self._params
-        if 0 < params.top_k < row.size:
-            candidates = _largest(row, params.top_k)
+    def _pick(self, row: Row, candidates: TokenIds) -> int:
+        if self._random is None:
+            return int(candidates[row[candidates].argmax()])
+        return self._draw(row, candidates, self._random)
+
+    def _draw(self, row: Row, candidates: TokenIds, random: np.random.Generator) -> int:
+        params = self.params
+        if 0 < params.top_k < candidates.size:
+            candidates = candidates[largest(row[candidates], params.top_k)]
         probabilities = _softmax(row[candidates] / np.float32(params.temperature))
         if params.top_p < 1:
             kept = _nucleus(probabilities, params.top_p)
@@ -131,11 +167,15 @@ class SequenceSampler:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """One token per row of a step batch; where `finite[i]` is false or `faults` has i, `token_ids[i]` means nothing."""
+    """One token per row of a step batch; where `finite[i]` is false or `faults` has i, `token_ids[i]` means nothing.
+
+    `logprobs` has the rows that asked for them.
+    """
 
     token_ids: list[int]
     finite: list[bool]
     faults: dict[int, Exception]
+    logprobs: dict[int, TokenLogprob]
 
 
 def sample(logits: Logits, samplers: Sequence[SequenceSampler]) -> SampledTokens:
@@ -144,15 +184,21 @@ def sample(logits: Logits, samplers: Sequence[SequenceSampler]) -> SampledTokens
     best = logits.argmax(axis=1)
     # NaN counts as the maximum for argmax, so one look per row finds it, and +inf as well.
     finite: list[bool] = np.isfinite(logits[rows, best]).tolist()
-    token_ids: list[int] = best.tolist()
-    faults: dict[int, Exception] = {}
+    sampled = SampledTokens(best.tolist(), finite, {}, {})
     for index, sampler in enumerate(samplers):
         if not finite[index]:
             continue
         try:
-            if not sampler.takes_argmax:
-                token_ids[index] = sampler.choose(logits[index])
-            sampler.record(token_ids[index])
+            _sample_row(logits[index], sampler, index, sampled)
         except Exception as error:  # noqa: BLE001  # whatever is wrong with one row's parameters stays in its row
-            faults[index] = error
-    return SampledTokens(token_ids, finite, faults)
+            sampled.faults[index] = error
+    return sampled
+
+
+def _sample_row(logits: Row, sampler: SequenceSampler, index: int, sampled: SampledTokens) -> None:
+    if not sampler.takes_argmax:
+        sampled.token_ids[index] = sampler.choose(logits)
+    token_id = sampled.token_ids[index]
+    sampler.record(token_id)
+    if sampler.params.logprobs:
+        sampled.logprobs[index] = token_logprob(logits, token_id, sampler.params.top_logprobs)

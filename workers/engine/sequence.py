@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from shared.sampling import SamplingParams
+from workers.engine.logprobs import TokenLogprob
 from workers.engine.prefix_keys import PrefixKey
+from workers.engine.structured import Constraint
 
 if TYPE_CHECKING:
     from workers.engine.model_runner import KvBlock
@@ -17,7 +19,8 @@ FinishReason = Literal["stop", "length"]
 class GenerationRequest:
     """What `Engine.submit` takes. `priority` 0 is served first; `deadline` is a `time.monotonic()` value.
 
-    KV of a common prompt prefix is shared between requests of the same `cache_salt` only.
+    KV of a common prompt prefix is shared between requests of the same `cache_salt` only. `constraint` is what a
+    `GrammarCompiler` makes of `params`; it serves one request.
     """
 
     id: str
@@ -26,6 +29,7 @@ class GenerationRequest:
     priority: int = 0
     deadline: float | None = None
     cache_salt: str = ""
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ class GenerationOutput:
 
     `token_ids` leaves out the end token; with a stop string it keeps the tokens that spelled it, while `text` ends
     before it. `completion_tokens` counts `token_ids`. Times are wall seconds: waiting for a slot, computing the
-    prompt, from the first token to the last, and from arrival to the first token.
+    prompt, from the first token to the last, and from arrival to the first token. `logprobs` has an entry for each of
+    `token_ids`, if asked for. `alternatives` are the other outputs of a beam search with `n` above 1.
     """
 
     token_ids: tuple[int, ...]
@@ -47,6 +52,8 @@ class GenerationOutput:
     prefill_s: float
     decode_s: float
     first_token_s: float
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    alternatives: tuple["GenerationOutput", ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -57,6 +64,7 @@ class Sequence:
     arrived_at: float
     prompt_ids: tuple[int, ...] = field(init=False)
     output_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     num_computed_tokens: int = 0
     admitted_at: float = 0.0
     first_token_at: float = 0.0
@@ -106,4 +114,5 @@ class Sequence:
             prefill_s=self.prefill_s,
             decode_s=now - self.first_token_at,
             first_token_s=self.first_token_at - self.arrived_at,
+            logprobs=tuple(self.logprobs) if self.request.params.logprobs else None,
         )

@@ -19,7 +19,7 @@ def logits(**values: float) -> Row:
     return row
 
 
-def drawn(row: Row, count: int = 300, **params: float) -> set[int]:
+def drawn(row: Row, count: int = 300, **params: object) -> set[int]:
     subject = SequenceSampler(
         SamplingParams.model_validate({"temperature": 1.0, "seed": 1, **params}), (5,), VOCAB, END
     )
@@ -133,3 +133,15 @@ def test_logits_are_left_as_they_are() -> None:
 
 def test_an_extreme_seed_is_taken() -> None:
     assert sampler(temperature=1.0, seed=2**63 - 1).choose(logits(t7=90)) == 7
+
+
+def test_a_bias_moves_the_choice_of_its_row_only() -> None:
+    rows = np.stack([logits(t7=3, t8=2)] * 2)
+    assert sample(rows, [sampler(logit_bias={8: 1.5}), sampler()]).token_ids == [8, 7]
+    assert sample(rows[:1], [sampler(logit_bias={7: -100})]).token_ids == [8]
+
+
+def test_a_bias_moves_what_is_drawn() -> None:
+    row = np.full(VOCAB, -50, np.float32)
+    row[[3, 4]] = 0
+    assert drawn(row, logit_bias={4: -100}) == {3}
