@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     kv_swap_mb: int = Field(
         default=256, ge=0, description="MiB of one worker for the KV of jobs set aside for more urgent ones"
     )
+    genai_idle: Duration = Field(
+        default=timedelta(seconds=300), description="Without a job of its own, the beam search and adapter process ends"
+    )
     max_attempts: int = Field(default=3, ge=1, le=100, description="Attempts before a job is dead")
     lease: Duration = Field(default=timedelta(seconds=30), description="How long a claim holds without heartbeat")
     heartbeat: Duration = Field(default=timedelta(seconds=5), description="Interval between lease renewals")

@@ -5,13 +5,13 @@ import time
 import psutil
 
 from shared.models import JsonObject
-from workers.engine import Engine
+from workers.engine.serving import Serving
 
 
 class Figures:
     """Figures of this process and its engine; rates are over the time since the last call. One caller only."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Serving) -> None:
         """Begin counting."""
         self._engine = engine
         self._process = psutil.Process()
@@ -25,6 +25,8 @@ class Figures:
         return {
             "cpu_percent": self._process.cpu_percent(),
             "rss_bytes": self._process.memory_info().rss,
+            "runner": "genai" if stats.on_genai else "continuous",
+            "genai_bytes": stats.genai_bytes,
             "kv_bytes": self._engine.runner.kv_bytes,
             "slots": stats.max_num_seqs,
             "running": stats.running,

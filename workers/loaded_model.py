@@ -3,23 +3,32 @@
 from dataclasses import dataclass
 
 import psutil
+import structlog
 
 from shared import model_registry
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, ModelUnsupportedError
 from shared.model_registry import ModelVersion
 from shared.settings import Settings
 from shared.tokenizer import ChatTokenizer
 from workers.engine import Engine, EngineConfig, ModelRunner
 from workers.engine.continuous_runner import ContinuousRunner, RunnerConfig
+from workers.engine.detokenizer import Decode
+from workers.engine.genai_engine import GenaiConfig, GenaiEngine
+from workers.engine.router import Router
+from workers.engine.serving import Serving
+from workers.engine.structured import Vocabulary
 from workers.job_content import Tokenizer
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """An engine that has not started yet, and the tokenizer of its model."""
+    """An engine that has not started yet, and the tokenizer and the vocabulary of its model."""
 
-    engine: Engine
+    engine: Serving
     tokenizer: Tokenizer
+    vocabulary: Vocabulary | None = None
 
     @classmethod
     def load(cls, version: ModelVersion, settings: Settings, *, threads: int) -> "LoadedModel":
@@ -32,15 +41,24 @@ class LoadedModel:
         """
         model_registry.verify(version)
         tokenizer = ChatTokenizer.from_directory(version.path)
-        runner = ContinuousRunner(
-            version.path,
-            RunnerConfig(
-                max_num_seqs=settings.max_num_seqs,
-                max_model_len=settings.max_model_len,
-                intra_op_num_threads=threads,
-            ),
-        )
-        return cls(Engine(runner, tokenizer.decode, _engine_config(runner, settings)), tokenizer)
+        genai_config = GenaiConfig(settings.max_model_len, threads, settings.genai_idle.total_seconds())
+        genai = GenaiEngine(version.path, tokenizer.decode, genai_config)
+        engine = Router(genai, _continuous(version, settings, threads, tokenizer.decode))
+        vocabulary = Vocabulary.from_directory(version.path, engine.runner.vocab_size, engine.runner.eos_token_ids)
+        return cls(engine, tokenizer, vocabulary)
+
+
+def _continuous(version: ModelVersion, settings: Settings, threads: int, decode: Decode) -> Engine | None:
+    """Return the engine that batches, or None when only onnxruntime-genai can serve the model."""
+    limits = RunnerConfig(
+        max_num_seqs=settings.max_num_seqs, max_model_len=settings.max_model_len, intra_op_num_threads=threads
+    )
+    try:
+        runner = ContinuousRunner(version.path, limits)
+    except ModelUnsupportedError as refusal:
+        log.warning("model served by onnxruntime-genai, one job at a time", model=version.name, reason=refusal.message)
+        return None
+    return Engine(runner, decode, _engine_config(runner, settings))
 
 
 def _engine_config(runner: ModelRunner, settings: Settings) -> EngineConfig:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from workers.consumer import Consumer
-from workers.engine import Engine
+from workers.engine.serving import Serving
 from workers.heartbeat import Heartbeat
 from workers.held_jobs import HeldJobs
 from workers.isolation_gate import IsolationGate
@@ -25,7 +25,7 @@ STOP_SECONDS = 10.0
 class Worker:
     """The moving parts of one worker process; `run` on the main thread is its whole life."""
 
-    engine: Engine
+    engine: Serving
     consumer: Consumer
     heartbeat: Heartbeat
     held: HeldJobs

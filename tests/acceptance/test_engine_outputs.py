@@ -13,9 +13,9 @@ import pytest
 from shared.errors import ModelUnsupportedError
 from shared.sampling import SamplingParams
 from shared.tokenizer import ChatTokenizer
+from tests.genai_oracle import GenaiOracle
 from workers.engine import Engine, GenerationOutput, GenerationRequest
 from workers.engine.continuous_runner import ContinuousRunner, RunnerConfig
-from workers.engine.genai_runner import GenaiRunner
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -61,7 +61,7 @@ def test_sixteen_mixed_prompts_are_the_same_alone_and_together(model_dir_int8: P
 def test_float32_is_equal_to_genai_and_to_the_reference(model_dir_fp32: Path) -> None:
     jobs = [(case["prompt_ids"], SamplingParams(max_tokens=len(case["greedy_ids"]))) for case in REFERENCE]
     outputs = generate(model_dir_fp32, jobs, rows=6)
-    oracle = GenaiRunner(model_dir_fp32)
+    oracle = GenaiOracle(model_dir_fp32)
     for case, output in zip(REFERENCE, outputs, strict=True):
         expected = case["greedy_ids"]
         ended = [EOS] if output.finish_reason == "stop" else []
@@ -75,7 +75,7 @@ def test_a_prompt_of_1024_tokens_is_served_and_equal_to_genai(model_dir_fp32: Pa
     prompt = (mixed_prompts()[-1] * 2)[: 1024 - len(question)] + question
     (output,) = generate(model_dir_fp32, [(prompt, SamplingParams(max_tokens=8))], 1, 1032)
     assert (output.prompt_tokens, output.completion_tokens) == (1024, 8)
-    assert list(output.token_ids) == GenaiRunner(model_dir_fp32).greedy(prompt, 8)
+    assert list(output.token_ids) == GenaiOracle(model_dir_fp32).greedy(prompt, 8)
 
 
 def test_a_stop_string_ends_the_text_before_it(model_dir_int8: Path) -> None:

@@ -7,7 +7,7 @@ from shared.errors import ConfigurationError, DeadlineExceededError
 from workers.engine.detokenizer import Decode
 from workers.engine.engine_stats import EngineStats
 from workers.engine.model_runner import ModelRunner
-from workers.engine.output_processor import Finished, OutputProcessor, step_failed
+from workers.engine.output_processor import Finished, OutputProcessor, row_failed
 from workers.engine.prefix_cache import PrefixCache
 from workers.engine.prefix_keys import prefix_keys
 from workers.engine.scheduler import Scheduler
@@ -111,7 +111,7 @@ class EngineCore:
         finished: list[Finished] = []
         for outcome in outcomes:
             if isinstance(outcome, RowFailed):
-                finished.append(Finished(outcome.sequence, step_failed(outcome.error)))
+                finished.append(Finished(outcome.sequence, row_failed(outcome.error)))
             else:
                 finished += self._outputs.process(outcome.sequences, outcome.logits, time.monotonic())
                 self._stats.generated_tokens += len(outcome.sequences)

@@ -12,7 +12,8 @@ class EngineStats:
     """What has been computed. A step is one pass of the engine; its decode pass computes `decodes` rows at once.
 
     `prompt_tokens` were computed, `cached_tokens` of prompts were copied instead. A step is *busy* when somebody
-    waited for a row while it decoded.
+    waited for a row while it decoded. `on_genai` is 1 if onnxruntime-genai serves plain jobs too; `genai_bytes` is the
+    memory of the genai child.
     """
 
     max_num_seqs: int
@@ -34,6 +35,8 @@ class EngineStats:
     prefix_blocks: int = 0
     prefix_bytes: int = 0
     prefix_evictions: int = 0
+    on_genai: int = 0
+    genai_bytes: int = 0
 
     @property
     def occupancy(self) -> float:

@@ -1,30 +1,103 @@
-"""onnxruntime-genai's own generator, one sequence at a time: the oracle the continuous runner is held to."""
+"""onnxruntime-genai as a `ModelRunner`: one row, in the genai child; sampling stays here, so every option works."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-import workers.engine.runtime  # noqa: F401  # sets the environment before onnxruntime loads
+import numpy as np
 
-import onnxruntime_genai  # isort: skip
+from workers.engine.genai_model_info import GenaiModelInfo
+from workers.engine.genai_process import GenaiProcess
+from workers.engine.model_runner import KvBlock, Logits
 
 
 class GenaiRunner:
-    """A model directory served by `onnxruntime_genai`. Load it after forking, never before."""
+    """Serves an adapter, or a graph the continuous runner refuses, one sequence at a time.
 
-    def __init__(self, directory: Path, intra_op_num_threads: int = 1) -> None:
-        """Load `directory`; the thread count is explicit because genai's default counts the host's cores."""
-        config = onnxruntime_genai.Config(str(directory))
-        options = {"intra_op_num_threads": intra_op_num_threads}
-        config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
-        self._model = onnxruntime_genai.Model(config)
+    Several runners may share a process. Rows do not batch: genai would compute those that have ended to the end.
+    """
 
-    def greedy(self, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
-        """Return at most `max_new_tokens` most likely tokens; the end token is left out."""
-        params = onnxruntime_genai.GeneratorParams(self._model)
-        params.set_search_options(max_length=len(prompt_ids) + max_new_tokens, do_sample=False)
-        generator = onnxruntime_genai.Generator(self._model, params)
-        generator.append_tokens(list(prompt_ids))
-        while not generator.is_done():
-            generator.generate_next_token()
-        return [int(token_id) for token_id in generator.get_sequence(0)[len(prompt_ids) :]]
+    max_num_seqs = 1
+
+    def __init__(
+        self, process: GenaiProcess, max_model_len: int, adapter: str | None = None, file: Path | None = None
+    ) -> None:
+        """Take the process and the `adapter` (None: the plain model) with its file. Nothing is loaded yet."""
+        self._process, self._adapter, self._file = process, adapter, "" if file is None else str(file)
+        self.max_model_len = min(max_model_len, process.info.context_length)
+
+    @property
+    def info(self) -> GenaiModelInfo:
+        """What the model's configuration says."""
+        return self._process.info
+
+    @property
+    def context_length(self) -> int:
+        """Tokens the model may be given."""
+        return self.info.context_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of logits."""
+        return self.info.vocab_size
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end a generation."""
+        return self.info.eos_token_ids
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV of a full row, in the child."""
+        return self.max_model_len * self.info.kv_bytes_per_token
+
+    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:  # noqa: ARG002  # there is one row
+        """Append a prompt chunk to the row, which holds `position` tokens; return the last token's logits [1, vocab].
+
+        Raises:
+            GenaiCallError: the runtime failed, or the row was lost with an earlier child.
+            GenaiChildError: the child ended.
+        """
+        return self._append(token_ids, position)
+
+    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:  # noqa: ARG002
+        """Append one token; return logits [1, vocab]; raises as `prefill` does."""
+        ((token_id, position),) = zip(token_ids, positions, strict=True)
+        return self._append([token_id], position)
+
+    def move(self, source: int, target: int, tokens: int) -> None:
+        """Nothing to do: there is one row."""
+
+    def save_kv(self, row: int, start: int, stop: int) -> NoReturn:
+        """Refuse: genai does not hand out KV."""
+        raise NotImplementedError("the genai runner hands out no KV; give its engine no prefix cache and no swap")
+
+    def load_kv(self, row: int, start: int, block: KvBlock) -> NoReturn:
+        """Refuse: genai takes no KV."""
+        raise NotImplementedError("the genai runner takes no KV; give its engine no prefix cache and no swap")
+
+    def warm_up(self) -> None:
+        """Do nothing: the first job loads the model, or `load` does."""
+
+    def load(self) -> None:
+        """Load the model now.
+
+        Raises:
+            ModelUnsupportedError: onnxruntime-genai cannot run it either.
+            GenerationFailedError: there is no memory for it.
+        """
+        self._append([0], 0)
+
+    def close(self) -> None:
+        """Nothing to do: the process belongs to the genai engine."""
+
+    def _append(self, token_ids: Sequence[int], position: int) -> Logits:
+        reply = self._process.call(
+            "append",
+            ids=[int(token_id) for token_id in token_ids],
+            position=int(position),
+            max_length=self.max_model_len,
+            adapter=self._adapter,
+            file=self._file,
+        )
+        return np.frombuffer(reply.payload, np.float32)[None]

@@ -30,10 +30,11 @@ class Finished:
     outcome: GenerationOutput | TokenmillError
 
 
-class _Generation:
+class Generation:
     """What one sequence needs beyond the scheduler: its sampler, its text, the tokens that end it."""
 
     def __init__(self, sequence: Sequence, decode: Decode, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+        """Begin where `sequence` begins."""
         params = sequence.request.params
         self.sequence, self.params = sequence, params
         self.end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
@@ -79,7 +80,7 @@ class OutputProcessor:
     def __init__(self, decode: Decode, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
         """Take `decode` from token ids to text, and what the model ends with."""
         self._decode, self._vocab_size, self._eos_token_ids = decode, vocab_size, eos_token_ids
-        self._generations: dict[Sequence, _Generation] = {}
+        self._generations: dict[Sequence, Generation] = {}
 
     def forget(self, sequence: Sequence) -> None:
         """Drop the state of a sequence that left."""
@@ -95,22 +96,22 @@ class OutputProcessor:
                 yield Finished(generation.sequence, outcome)
 
     def _outcome(
-        self, generation: _Generation, sampled: SampledTokens, index: int, now: float
+        self, generation: Generation, sampled: SampledTokens, index: int, now: float
     ) -> GenerationOutput | TokenmillError | None:
         if index in sampled.faults:
-            return _row_failed(sampled.faults[index])
+            return row_failed(sampled.faults[index])
         if not sampled.finite[index]:
             return _not_finite()
         return self._append(generation, sampled.token_ids[index], sampled.logprobs.get(index), now)
 
-    def _generation(self, sequence: Sequence) -> _Generation:
+    def _generation(self, sequence: Sequence) -> Generation:
         if sequence not in self._generations:
-            self._generations[sequence] = _Generation(sequence, self._decode, self._vocab_size, self._eos_token_ids)
+            self._generations[sequence] = Generation(sequence, self._decode, self._vocab_size, self._eos_token_ids)
         return self._generations[sequence]
 
     @staticmethod
     def _append(
-        generation: _Generation, token_id: int, logprob: TokenLogprob | None, now: float
+        generation: Generation, token_id: int, logprob: TokenLogprob | None, now: float
     ) -> GenerationOutput | TokenmillError | None:
         try:
             return generation.append(token_id, logprob, now)
@@ -118,7 +119,8 @@ class OutputProcessor:
             return step_failed(error)
 
 
-def _row_failed(error: Exception) -> TokenmillError:
+def row_failed(error: Exception) -> TokenmillError:
+    """Return what a sequence ends with whose computation raised `error`."""
     return error if isinstance(error, TokenmillError) else step_failed(error)
 
 
