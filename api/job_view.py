@@ -27,6 +27,8 @@ EXAMPLE: dict[str, Any] = {
     "model_version": "int8-1",
     "output": "Paris",
     "finish_reason": "stop",
+    "logprobs": None,
+    "choices": None,
     "usage": {"prompt_tokens": 31, "cached_tokens": 0, "completion_tokens": 2, "total_tokens": 33},
     "timings": {"queue_ms": 30.0, "prefill_ms": 52.1, "decode_ms": 40.2, "tokens_per_second": 49.8},
     "privacy": {"entities": {}, "policy": "default@1", "ms": 0.2},
@@ -51,6 +53,35 @@ class Timings(BaseModel):
     prefill_ms: float
     decode_ms: float
     tokens_per_second: float | None
+
+
+class TokenChoice(BaseModel):
+    """A token and its log probability; `bytes` may end inside a character, `token` shows U+FFFD there."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChosenToken(TokenChoice):
+    """A token of the output, with the most likely ones at its place, best first."""
+
+    top_logprobs: list[TokenChoice]
+
+
+class Logprobs(BaseModel):
+    """Log probabilities in OpenAI's shape, of the model's own distribution."""
+
+    content: list[ChosenToken]
+
+
+class Choice(BaseModel):
+    """One of several outputs."""
+
+    index: int
+    output: str
+    finish_reason: str
+    logprobs: Logprobs | None
 
 
 class JobFailure(BaseModel):
@@ -82,6 +113,8 @@ class JobView(BaseModel):
     model_version: str | None
     output: str | None
     finish_reason: str | None
+    logprobs: Logprobs | None = Field(description="Null too where personal data was taken out of the output")
+    choices: list[Choice] | None = Field(description="All outputs where n is above 1, `output` being the first")
     usage: Usage | None
     timings: Timings | None
     privacy: dict[str, Any] | None = Field(description="Kinds and counts of what was scrubbed, never values")
@@ -121,6 +154,8 @@ def view(keyring: KeyRing, job: Job, result: Result | None) -> JobView:
     Raises:
         DecryptionError: the output does not decrypt with the configured keys.
     """
+    stored = _opened(keyring, result)
+    choices = _choices(result, stored) if result and stored else []
     return JobView(
         id=job.id,
         status=JobState(job.state),
@@ -135,8 +170,10 @@ def view(keyring: KeyRing, job: Job, result: Result | None) -> JobView:
         max_attempts=job.max_attempts,
         model=job.model,
         model_version=job.model_version,
-        output=_output(keyring, result),
+        output=stored["text"] if stored else None,
         finish_reason=result.finish_reason if result else None,
+        logprobs=choices[0].logprobs if choices else None,
+        choices=choices if len(choices) > 1 else None,
         usage=_usage(result) if result else None,
         timings=_timings(result) if result else None,
         privacy=result.privacy_receipt if result else None,
@@ -145,11 +182,24 @@ def view(keyring: KeyRing, job: Job, result: Result | None) -> JobView:
     )
 
 
-def _output(keyring: KeyRing, result: Result | None) -> str | None:
+def _opened(keyring: KeyRing, result: Result | None) -> dict[str, Any] | None:
     if result is None or result.output_ciphertext is None or result.output_key_id is None:
         return None
     sealed = Sealed(result.output_key_id, result.output_ciphertext)
-    return str(json.loads(keyring.open(sealed, context=f"job:{result.job_id}:output"))["text"])
+    stored: dict[str, Any] = json.loads(keyring.open(sealed, context=f"job:{result.job_id}:output"))
+    return stored
+
+
+def _choices(result: Result, stored: dict[str, Any]) -> list[Choice]:
+    return [
+        Choice(
+            index=index,
+            output=choice["text"],
+            finish_reason=choice.get("finish_reason", result.finish_reason),
+            logprobs=choice.get("logprobs"),  # outputs of older versions have none
+        )
+        for index, choice in enumerate([stored, *stored.get("choices", ())])
+    ]
 
 
 def _usage(result: Result) -> Usage:

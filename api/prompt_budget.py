@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared.errors import InvalidInputError, PromptTooLongError
+from shared.grammars import check_constraint
 from shared.model_registry import ModelVersion, resolve, resolve_name
-from shared.sampling import SamplingParams
+from shared.sampling import SamplingParams, check_token_ids
 from shared.settings import Settings
 from shared.tokenizer import ChatTokenizer
 
@@ -62,8 +63,10 @@ class PromptBudget:
 
         Raises:
             PromptTooLongError: prompt tokens plus `max_tokens` exceed the context.
-            InvalidInputError: the chat template refuses the messages, or `min_tokens` is above `max_tokens`.
+            InvalidInputError: the chat template refuses the messages, `min_tokens` is above `max_tokens`, a token id is
+                beyond the vocabulary, or the output cannot be constrained as asked for.
         """
+        check_token_ids(sampling, model.manifest.vocab_size)
         limit = min(self._settings.max_model_len, model.manifest.context_length)
         tokenizer = self._tokenizers.of(model)
         _refuse_hopeless(messages, tokenizer, limit)
@@ -76,6 +79,8 @@ class PromptBudget:
             raise InvalidInputError(
                 f"sampling.min_tokens exceeds max_tokens ({max_tokens}): lower it", field="sampling.min_tokens"
             )
+        # Last, for it may take a second.
+        check_constraint(sampling)
         return sampling.model_copy(update={"max_tokens": max_tokens})
 
 

@@ -4,9 +4,19 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from shared.errors import InvalidInputError
+from shared.response_format import ResponseFormat
 from shared.sampling import SamplingParams
 from shared.states import Priority
 
@@ -67,11 +77,30 @@ class JobRequest(BaseModel):
     prompt: str | None = Field(default=None, min_length=1, description="One user message")
     messages: tuple[ChatMessage, ...] | None = Field(default=None, min_length=1)
     sampling: SamplingParams = Field(default_factory=SamplingParams)
+    response_format: ResponseFormat | None = Field(default=None, description="The same as in sampling")
     priority: Priority = Priority.NORMAL
     deadline: Deadline | None = Field(default=None, description="The job expires if it has not finished by then")
     metadata: dict[MetadataKey, MetadataValue] = Field(
         default_factory=dict, max_length=MAX_METADATA_PAIRS, description="Your labels: kept in clear, echoed back"
     )
+
+    @field_validator("response_format")
+    @classmethod
+    def _once(cls, value: ResponseFormat | None, info: ValidationInfo) -> ResponseFormat | None:
+        sampling = info.data.get("sampling")
+        if value is not None and isinstance(sampling, SamplingParams):
+            if sampling.response_format is not None:
+                raise ValueError("it stands in sampling as well: send it once")
+            try:
+                _with_format(sampling, value)
+            except ValidationError as error:
+                reason = error.errors(include_input=False, include_url=False)[0]["msg"]
+                raise ValueError(reason.removeprefix("Value error, ")) from None
+        return value
+
+    def sampling_params(self) -> SamplingParams:
+        """Return the sampling parameters, with the `response_format` wherever it was sent."""
+        return self.sampling if self.response_format is None else _with_format(self.sampling, self.response_format)
 
     def conversation(self) -> list[dict[str, str]]:
         """Return the messages; a bare prompt is one of the user.
@@ -91,3 +120,8 @@ class JobRequest(BaseModel):
         """Return bytes that are equal for equal jobs, whatever the order of names or which defaults were spelt out."""
         sent: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
         return json.dumps(sent, sort_keys=True).encode()
+
+
+def _with_format(sampling: SamplingParams, wanted: ResponseFormat) -> SamplingParams:
+    # What was not sent stays unset: the default of `max_tokens` shrinks to fit, a sent one does not.
+    return SamplingParams.model_validate({**sampling.model_dump(exclude_unset=True), "response_format": wanted})

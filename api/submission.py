@@ -17,7 +17,8 @@ from shared.database import Database
 from shared.errors import IdempotencyConflictError, InvalidInputError
 from shared.identifiers import new_id
 from shared.jobs_repository import NewJob, Submission
-from shared.models import Job
+from shared.models import Job, JsonObject
+from shared.sampling import SEALED_FIELDS, SamplingParams
 from shared.settings import Settings
 
 DIGEST_PURPOSE = "input-digest"
@@ -88,15 +89,16 @@ class Submissions:
     def _new_job(self, body: JobRequest, caller: Caller) -> NewJob:
         messages = body.conversation()
         model = self.budget.resolve(body.model)
-        sampling = self.budget.fit(model, messages, body.sampling)
+        sampling = self.budget.fit(model, messages, body.sampling_params())
         job_id = new_id("job")
-        content = json.dumps({"messages": messages}, ensure_ascii=False).encode()
+        figures, sealed_part = _split(sampling)
+        content = json.dumps({"messages": messages, "sampling": sealed_part}, ensure_ascii=False).encode()
         sealed = self._keyring.seal(content, context=f"job:{job_id}:prompt")
         return NewJob(
             id=job_id,
             api_key_id=caller.api_key_id,
             model=model.name,
-            sampling=sampling.model_dump(mode="json"),
+            sampling=figures,
             priority=body.priority,
             prompt_ciphertext=sealed.blob,
             prompt_key_id=sealed.key_id,
@@ -109,6 +111,12 @@ class Submissions:
             deadline=body.deadline,
             caller_address=caller.address,
         )
+
+
+def _split(sampling: SamplingParams) -> tuple[JsonObject, JsonObject]:
+    """Return what may stand in clear, and what is content and goes where the prompt goes."""
+    figures = sampling.model_dump(mode="json", exclude=set(SEALED_FIELDS))
+    return figures, sampling.model_dump(mode="json", include=set(SEALED_FIELDS), exclude_defaults=True)
 
 
 def _refuse_past(session: Session, deadline: datetime | None) -> None:

@@ -6,6 +6,7 @@ llguidance's own messages quote the grammar, which is content of a user; only fi
 import json
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import llguidance
@@ -108,8 +109,12 @@ def check_constraint(params: SamplingParams) -> None:
         InvalidInputError: see `Grammar.check_matcher`; or nothing satisfies it.
     """
     grammar = grammar_of(params)
-    if grammar is None:
-        return
+    if grammar is not None:
+        _check(grammar)
+
+
+@lru_cache(maxsize=64)  # many jobs share a schema; only what passed is kept
+def _check(grammar: Grammar) -> None:
     tokenizer = llguidance.LLTokenizer("byte")
     matcher = llguidance.LLMatcher(tokenizer, grammar.text, log_level=0, limits=limits())
     grammar.check_matcher(matcher)

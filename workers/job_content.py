@@ -6,12 +6,15 @@ Content stays in this module and the engine.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from shared.crypto import KeyRing, Sealed
 from shared.errors import DecryptionError
 from shared.models import Job, JsonObject
 from shared.privacy import Scrubber
+from shared.sampling import SamplingParams
+from workers.engine.sequence import GenerationOutput
+from workers.job_output import OutputScrubber, TokenTexts, stored_choice
 
 Message = Mapping[str, str]
 
@@ -29,6 +32,7 @@ class Prompt:
     """A prompt as the engine takes it: no personal data in it. `mapping` is what the scrubber took out."""
 
     token_ids: Sequence[int] = field(repr=False)
+    params: SamplingParams = field(repr=False)
     receipt: JsonObject
     mapping: Mapping[str, str] = field(repr=False)
 
@@ -44,11 +48,14 @@ class SealedOutput:
 class JobContent:
     """Opens prompts and seals outputs. Thread safe."""
 
-    def __init__(self, keyring: KeyRing, scrubber: Scrubber, tokenizer: Tokenizer) -> None:
-        """Use these three; all are shared by the worker's threads."""
+    def __init__(
+        self, keyring: KeyRing, scrubber: Scrubber, tokenizer: Tokenizer, tokens: TokenTexts | None = None
+    ) -> None:
+        """Use these, shared by the worker's threads; `tokens` spells log probabilities."""
         self._keyring = keyring
         self._scrubber = scrubber
         self._tokenizer = tokenizer
+        self._tokens = tokens
 
     def prompt(self, job: Job) -> Prompt:
         """Return the scrubbed and encoded prompt of `job`.
@@ -58,22 +65,27 @@ class JobContent:
             ScrubFailedError: scrubbing failed; nothing may be generated.
             InvalidInputError: the chat template refuses the messages.
         """
-        messages, result = self._scrubber.scrub_messages(self._open(job))
-        return Prompt(self._tokenizer.encode_chat(messages), result.receipt, result.mapping)
+        content = self._open(job)
+        messages, result = self._scrubber.scrub_messages(content["messages"])
+        # What of the parameters is text was sealed with the prompt; rows of older versions have it all in clear.
+        params = SamplingParams.model_validate(job.sampling | content.get("sampling", {}))
+        return Prompt(self._tokenizer.encode_chat(messages), params, result.receipt, result.mapping)
 
-    def _open(self, job: Job) -> Sequence[Message]:
+    def _open(self, job: Job) -> Mapping[str, Any]:
         if job.prompt_ciphertext is None or job.prompt_key_id is None:
             raise DecryptionError("the prompt was erased; submit the job again")
         sealed = Sealed(job.prompt_key_id, job.prompt_ciphertext)
-        messages: Sequence[Message] = json.loads(self._keyring.open(sealed, context=f"job:{job.id}:prompt"))["messages"]
-        return messages
+        content: Mapping[str, Any] = json.loads(self._keyring.open(sealed, context=f"job:{job.id}:prompt"))
+        return content
 
-    def seal_output(self, job: Job, prompt: Prompt, text: str) -> SealedOutput:
-        """Scrub and encrypt the output of `job`: a model can invent or echo personal data.
+    def seal_output(self, job: Job, prompt: Prompt, output: GenerationOutput) -> SealedOutput:
+        """Scrub and encrypt the outputs of `job`: a model can invent or echo personal data.
 
         Raises:
             ScrubFailedError: scrubbing failed; the output may not be stored.
         """
-        result = self._scrubber.scrub(text, mapping=prompt.mapping)
-        sealed = self._keyring.seal(json.dumps({"text": result.text}).encode(), context=f"job:{job.id}:output")
-        return SealedOutput(sealed, prompt.receipt | {"output_entities": result.receipt["entities"]})
+        scrubber = OutputScrubber(self._scrubber, prompt.mapping)
+        choices = [stored_choice(choice, scrubber, self._tokens) for choice in (output, *output.alternatives)]
+        content: JsonObject = choices[0] | ({"choices": choices[1:]} if output.alternatives else {})
+        sealed = self._keyring.seal(json.dumps(content).encode(), context=f"job:{job.id}:output")
+        return SealedOutput(sealed, prompt.receipt | {"output_entities": scrubber.entities})

@@ -8,7 +8,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.errors import LeaseLostError, TokenmillError, WorkerStoppingError
 from shared.leases import FinishedOutput, JobError
-from shared.sampling import SamplingParams
 from shared.states import Priority
 from workers.engine.sequence import GenerationOutput, GenerationRequest
 from workers.held_jobs import HeldJobs
@@ -103,7 +102,7 @@ class JobRunner:
         request = GenerationRequest(
             id=job.id,
             prompt_ids=prompt.token_ids,
-            params=SamplingParams.model_validate(job.sampling),
+            params=prompt.params,
             priority=Priority(job.priority).broker_level,
             deadline=claim.monotonic_deadline(),
             cache_salt=job.api_key_id,
@@ -115,7 +114,7 @@ class JobRunner:
             log.warning("lease lost, result discarded")
 
     def _finished(self, claim: Claim, prompt: Prompt, output: GenerationOutput) -> FinishedOutput:
-        stored = self._content.seal_output(claim.job, prompt, output.text)
+        stored = self._content.seal_output(claim.job, prompt, output)
         waited = (claim.at - claim.job.created_at).total_seconds() + output.queue_s
         return FinishedOutput(
             output_ciphertext=stored.sealed.blob,
@@ -123,10 +122,10 @@ class JobRunner:
             finish_reason=output.finish_reason,
             prompt_tokens=output.prompt_tokens,
             cached_tokens=output.cached_tokens,
-            completion_tokens=output.completion_tokens,
+            completion_tokens=sum(choice.completion_tokens for choice in (output, *output.alternatives)),
             queue_ms=waited * 1000,
             prefill_ms=output.prefill_s * 1000,
-            decode_ms=output.decode_s * 1000,
+            decode_ms=max(choice.decode_s for choice in (output, *output.alternatives)) * 1000,
             model_version=self._model_version,
             privacy_receipt=stored.receipt,
         )

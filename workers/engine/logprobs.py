@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from workers.engine.top_values import largest
 
+LOWEST = -9999.0  # OpenAI's word for "never"; JSON has none for infinity
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
@@ -27,4 +29,5 @@ def token_logprob(logits: NDArray[np.float32], token_id: int, top: int) -> Token
     values -= np.log(np.exp(values).sum())
     best = largest(logits, top) if top else np.empty(0, np.int64)
     best = best[np.argsort(-values[best], kind="stable")]
+    values = np.maximum(values, LOWEST)
     return TokenLogprob(token_id, float(values[token_id]), tuple((int(i), float(values[i])) for i in best))

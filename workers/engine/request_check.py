@@ -10,7 +10,7 @@ def check_request(request: GenerationRequest, *, vocab_size: int, max_model_len:
 
     Raises:
         InvalidInputError: the prompt is empty, it or the parameters have token ids outside 0 to `vocab_size` - 1, or
-            parameters that constrain the output come without their `constraint`.
+            they ask for what only `Generations` serves.
         PromptTooLongError: prompt and `max_tokens` exceed `max_model_len`.
     """
     if not request.prompt_ids:
@@ -23,6 +23,8 @@ def check_request(request: GenerationRequest, *, vocab_size: int, max_model_len:
     check_token_ids(request.params, vocab_size)
     if request.params.constrained and request.constraint is None:
         raise InvalidInputError("the constraint is not compiled; make one with a GrammarCompiler", field="constraint")
+    if request.params.n > 1 and request.params.num_beams == 1:
+        raise InvalidInputError("the engine serves one output per request; submit through Generations", field="n")
     prompt, wanted = len(request.prompt_ids), request.params.max_tokens
     if prompt + wanted > max_model_len:
         raise PromptTooLongError(

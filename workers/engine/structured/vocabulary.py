@@ -1,5 +1,6 @@
 """A model's tokens as bytes: what grammars are matched against and token texts are made of."""
 
+import threading
 from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
@@ -13,17 +14,30 @@ PRINTABLE = "".join(map(chr, range(0x21, 0x7F))) + " \n\t"
 
 
 class Vocabulary:
-    """The tokens of one model. Thread safe; built from a `tokenizer.json` in about a second, about 40 MB."""
+    """The tokens of one model. Thread safe; built at first use, in about a second, and then 40 MB large."""
 
     def __init__(self, serialized: str, vocab_size: int, eos_token_ids: Collection[int]) -> None:
-        """Take the text of a `tokenizer.json`, the width of the logits and the tokens that end an output.
+        """Take the text of a `tokenizer.json`, the width of the logits and the tokens that end an output."""
+        self.vocab_size = vocab_size
+        self._serialized, self._eos_token_ids = serialized, sorted(eos_token_ids)
+        self._building = threading.Lock()
+        self._tokens: llguidance.LLTokenizer | None = None
+
+    @property
+    def tokens(self) -> llguidance.LLTokenizer:
+        """The tokenizer as llguidance holds it.
 
         Raises:
             ModelUnsupportedError: grammars cannot be matched against this tokenizer.
         """
-        self.vocab_size = vocab_size
+        with self._building:
+            if self._tokens is None:
+                self._tokens = self._built()
+            return self._tokens
+
+    def _built(self) -> llguidance.LLTokenizer:
         try:
-            self.tokens = llguidance.LLTokenizer(serialized, n_vocab=vocab_size, eos_token=sorted(eos_token_ids))
+            return llguidance.LLTokenizer(self._serialized, n_vocab=self.vocab_size, eos_token=self._eos_token_ids)
         except Exception as error:
             raise ModelUnsupportedError(
                 "this model's tokenizer cannot be used with response_format, regex, choice or logprobs"
@@ -31,7 +45,7 @@ class Vocabulary:
 
     @classmethod
     def from_directory(cls, path: Path, vocab_size: int, eos_token_ids: Collection[int]) -> "Vocabulary":
-        """Read the `tokenizer.json` of a model directory; raises as the constructor does."""
+        """Read the `tokenizer.json` of a model directory."""
         return cls((path / "tokenizer.json").read_text(encoding="utf-8"), vocab_size, eos_token_ids)
 
     def bytes_of(self, token_id: int) -> bytes:

@@ -1,0 +1,59 @@
+"""Outputs as they are stored and shown: texts, finish reasons, and log probabilities in OpenAI's shape."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from shared.privacy import Scrubber
+from workers.engine.logprobs import TokenLogprob
+from workers.engine.sequence import GenerationOutput
+from workers.json_placeholders import parses, quoted
+
+
+class TokenTexts(Protocol):
+    """Knows what tokens stand for."""
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return the bytes of a token; they may end inside a character."""
+        ...
+
+
+class OutputScrubber:
+    """Scrubs the outputs of one job with one mapping: the same value is the same placeholder in all."""
+
+    def __init__(self, scrubber: Scrubber, mapping: Mapping[str, str]) -> None:
+        """Continue from the `mapping` of the prompt."""
+        self._scrubber, self._mapping = scrubber, mapping
+        self.entities: dict[str, int] = {}
+
+    def scrub(self, text: str) -> str:
+        """Return `text` without personal data; what was JSON stays JSON where a number is taken out.
+
+        Raises:
+            ScrubFailedError: scrubbing failed; the text may not be stored.
+        """
+        result = self._scrubber.scrub(text, mapping=self._mapping)
+        self._mapping = result.mapping
+        for entity, count in result.receipt["entities"].items():
+            self.entities[entity] = self.entities.get(entity, 0) + count
+        if result.text == text or parses(result.text) or not parses(text):
+            return result.text
+        return quoted(result.text)
+
+
+def stored_choice(output: GenerationOutput, scrubber: OutputScrubber, tokens: TokenTexts | None) -> dict[str, Any]:
+    """Return one output as JSON: its scrubbed text, and log probabilities unless they would tell what was scrubbed."""
+    text = scrubber.scrub(output.text)
+    told = None
+    if output.logprobs is not None and tokens is not None and text == output.text:
+        told = {"content": [_entry(tokens, logprob) for logprob in output.logprobs]}
+    return {"text": text, "finish_reason": output.finish_reason, "logprobs": told}
+
+
+def _entry(tokens: TokenTexts, logprob: TokenLogprob) -> dict[str, Any]:
+    top = [_token(tokens, token_id, value) for token_id, value in logprob.top]
+    return _token(tokens, logprob.token_id, logprob.logprob) | {"top_logprobs": top}
+
+
+def _token(tokens: TokenTexts, token_id: int, logprob: float) -> dict[str, Any]:
+    content = tokens.bytes_of(token_id)
+    return {"token": content.decode("utf-8", errors="replace"), "logprob": logprob, "bytes": list(content)}
