@@ -39,11 +39,19 @@ class Source(_Part):
 
 
 class Quality(_Part):
-    """Measured on the text the importer ships; `argmax_agreement` is the share of equal next tokens with float32."""
+    """Measured on the text the importer ships.
+
+    `argmax_agreement` is the share of equal next tokens with float32; `largest_activation` the largest magnitude of a
+    linear layer's output or a logit, all of them finite. `max_loss` is the share of perplexity the import allowed to
+    lose, `forced` whether it was installed over that.
+    """
 
     perplexity: float = Field(gt=0)
     perplexity_fp32: float | None = Field(default=None, gt=0)
     argmax_agreement: float | None = Field(default=None, ge=0, le=1)
+    largest_activation: float | None = Field(default=None, ge=0)
+    max_loss: float | None = None
+    forced: bool = False
     text_sha256: Sha256
 
 
@@ -56,7 +64,11 @@ class CpuTarget(_Part):
 
 
 class Manifest(_Part):
-    """Everything known about a model version. `kv_bytes_per_token` counts all layers, keys and values, in float32."""
+    """Everything known about a model version.
+
+    `kv_bytes_per_token` counts all layers, keys and values, in float32; `kept_float` names the linear layers that the
+    quality gate left in float32.
+    """
 
     schema_version: Literal[1] = 1
     name: _Name
@@ -68,6 +80,7 @@ class Manifest(_Part):
     precision: Precision
     weight_bits: int
     quantisation: tuple[str, ...] = ()
+    kept_float: tuple[str, ...] = ()
     context_length: int = Field(ge=1)
     layers: int = Field(ge=1)
     kv_heads: int = Field(ge=1)

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -40,6 +41,13 @@ def _parser() -> argparse.ArgumentParser:
         either.add_argument(
             "--precision", choices=["fp32", "int8", "int4"], help="default: int8, or what it is already"
         )
+        either.add_argument(
+            "--max-loss",
+            type=float,
+            metavar="PERCENT",
+            help="refuse a larger rise of perplexity over float32 (default: 3 for int8, no limit for int4)",
+        )
+        either.add_argument("--force", action="store_true", help="install it whatever it loses")
     command("list", "List installed versions.")
     command("inspect", "Show one version: sizes, quality, memory.").add_argument("model", help="name or path")
     command("verify", "Compare files with the manifest.").add_argument("model", nargs="?", help="default: all")
@@ -73,6 +81,8 @@ class Commands:
             display.show_table(versions, self._model_dir)
 
     def _add(self, request: ImportRequest) -> None:
+        wanted = self._arguments
+        request = replace(request, max_loss_percent=wanted.max_loss, force=wanted.force)
         version = ModelStore(self._model_dir, Cpu.detect(), self._report).add(request)
         self._show([version])
 

@@ -1,5 +1,7 @@
 """Block int4: symmetric 4-bit weights in blocks of 32 inputs, for onnxruntime's MatMulNBits."""
 
+from collections.abc import Set as AbstractSet
+
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -29,18 +31,19 @@ def pack_blocks(weight: FloatArray) -> tuple[NDArray[np.uint8], FloatArray]:
 class BlockInt4:
     """Rewrites the linear layers of a model in place."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        """Take a float32 `model` with its weights."""
-        self._weights = Weights(model.graph)
+    def __init__(self, model: onnx.ModelProto, *, keep_float: AbstractSet[str] = frozenset()) -> None:
+        """Take a float32 `model` with its weights; layers whose outputs `keep_float` names stay as they are."""
+        self._weights, self._keep_float = Weights(model.graph), keep_float
 
     def rewrite(self) -> None:
-        """Replace every linear layer.
+        """Replace every linear layer that is not kept.
 
         Raises:
             ModelUnsupportedError: a layer's inputs are no multiple of 32.
         """
         for linear in list(self._weights.linear_nodes()):
-            self._replace(linear)
+            if linear.output not in self._keep_float:
+                self._replace(linear)
         self._weights.drop_unused()
 
     def _replace(self, linear: LinearNode) -> None:

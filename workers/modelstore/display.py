@@ -34,7 +34,8 @@ def _megabytes(count: float) -> str:
 def _loss(quality: Quality | None) -> str:
     if quality is None or quality.perplexity_fp32 is None:
         return "-"
-    return f"{quality.perplexity / quality.perplexity_fp32 - 1:+.1%}"
+    forced = " (forced)" if quality.forced else ""
+    return f"{quality.perplexity / quality.perplexity_fp32 - 1:+.1%}{forced}"
 
 
 def show_table(versions: Sequence[ModelVersion], model_dir: Path) -> None:
@@ -61,6 +62,10 @@ def _facts(version: ModelVersion) -> dict[str, str]:
         "precision": ", ".join([manifest.precision, f"{manifest.weight_bits} bit", *manifest.quantisation]),
         "made for": f"{manifest.cpu.architecture} {' '.join(manifest.cpu.features)}",
         "perplexity": f"{quality.perplexity:.3f} ({_loss(quality)} to float32)" if quality else "not measured",
+        "kept in float32": ", ".join(manifest.kept_float) or "no linear layer",
+        "largest activation": f"{quality.largest_activation:,.0f}"
+        if quality and quality.largest_activation
+        else "not measured",
         "same next token": f"{agreement:.1%} of positions" if agreement is not None else "not measured",
         "context": f"{manifest.context_length} tokens",
         "size": _megabytes(manifest.total_bytes),

@@ -15,6 +15,7 @@ from shared.model_manifest import MANIFEST_FILE, Precision
 from workers.engine.decoder_config import CONFIG_FILE, DecoderConfig
 from workers.modelstore.linear_nodes import Weights
 
+HALVES = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 _INT4_BITS, _INT8_BITS = 4, 8
 _INT8_OPERATORS = frozenset({"MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"})
 
@@ -53,28 +54,31 @@ class GenaiDirectory:
         return str(json.loads(text)["model"].get("type", "unknown"))
 
     @cached_property
-    def precision(self) -> Precision:
-        """What the linear layers compute in.
-
-        Raises:
-            ModelUnsupportedError: float16 or bfloat16, or nothing this version knows.
-        """
-        halves = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+    def half(self) -> str | None:
+        """The half-precision type the model holds or takes, None where it is all float32."""
         types = [tensor.data_type for tensor in self.graph.initializer]
         types += [value.type.tensor_type.elem_type for value in self.graph.input]
-        half = next((halves[type_] for type_ in types if type_ in halves), None)
-        if half:
-            raise ModelUnsupportedError(
-                f"{self.path.name} is {half}: CPUs compute it about 25 times slower than float32; build it with "
-                "precision fp32 (then it can be quantised here), int8 or int4"
-            )
+        return next((HALVES[type_] for type_ in types if type_ in HALVES), None)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """What the linear layers compute in; half-precision counts as the float32 it is widened to.
+
+        Raises:
+            ModelUnsupportedError: nothing this version knows.
+        """
         if _INT8_OPERATORS & {node.op_type for node in self.graph.node} or self._packed_bits == _INT8_BITS:
             return "int8"
         if self._packed_bits == _INT4_BITS:
             return "int4"
-        if any(Weights(self.graph).linear_nodes()):
+        if any(Weights(self.graph).linear_nodes()) or self._has_half_layers:
             return "fp32"
         raise ModelUnsupportedError(f"{self.path.name} has no linear layers of a known kind (fp32, int8, int4)")
+
+    @property
+    def _has_half_layers(self) -> bool:
+        halves = {tensor.name for tensor in self.graph.initializer if tensor.data_type in HALVES}
+        return any(node.op_type in {"MatMul", "FusedMatMul"} and node.input[1] in halves for node in self.graph.node)
 
     @cached_property
     def _packed_bits(self) -> int:

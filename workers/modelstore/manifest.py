@@ -36,6 +36,7 @@ class BuildFacts:
     precision: Precision
     weight_bits: int
     quantisation: tuple[str, ...]
+    kept_float: tuple[str, ...]
     quality: Quality
     cpu: Cpu
 
@@ -54,12 +55,13 @@ def write_manifest(directory: Path, facts: BuildFacts) -> Manifest:
         precision=facts.precision,
         weight_bits=facts.weight_bits,
         quantisation=facts.quantisation,
+        kept_float=facts.kept_float,
         context_length=config.context_length,
         layers=config.kv_shape.layers,
         kv_heads=config.kv_shape.kv_heads,
         head_size=config.kv_shape.head_size,
         vocab_size=config.vocab_size,
-        kv_bytes_per_token=config.kv_shape.bytes_per_token,
+        kv_bytes_per_token=config.kv_shape.bytes_per_token("float32"),
         quality=facts.quality,
         cpu=CpuTarget(architecture=cpu.architecture, features=cpu.features, weight_range=cpu.weight_range),
         created_at=datetime.now(UTC),

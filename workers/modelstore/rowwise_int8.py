@@ -3,6 +3,9 @@
 Per row, not per tensor, so that a sequence's tokens do not depend on its neighbours in the step batch.
 """
 
+from collections.abc import MutableMapping
+from collections.abc import Set as AbstractSet
+
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -15,6 +18,8 @@ ACTIVATION_ZERO_POINT = 128
 ACTIVATION_RANGE = 127.0
 SMALLEST_PEAK = 1e-8
 
+RoundedWeight = tuple[NDArray[np.int8], FloatArray]
+
 
 def quantise_columns(weight: FloatArray, weight_range: int) -> tuple[NDArray[np.int8], FloatArray]:
     """Return int8 values and their scales `[outputs]` for a weight `[inputs, outputs]`, symmetric, round to even."""
@@ -26,12 +31,23 @@ def quantise_columns(weight: FloatArray, weight_range: int) -> tuple[NDArray[np.
 class RowwiseInt8:
     """Rewrites the linear layers of a model in place."""
 
-    def __init__(self, model: onnx.ModelProto, weight_range: int, moments: ActivationMoments | None = None) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        weight_range: int,
+        moments: ActivationMoments | None = None,
+        *,
+        keep_float: AbstractSet[str] = frozenset(),
+        rounded: MutableMapping[str, RoundedWeight] | None = None,
+    ) -> None:
         """Take a float32 `model` with its weights; `weight_range` comes from `Cpu.weight_range`.
 
-        With `moments`, weights are rounded with error feedback.
+        With `moments`, weights are rounded with error feedback. Layers whose outputs `keep_float` names stay as they
+        are. `rounded`, by output, spares a second attempt on the same model the rounding of the first.
         """
         self._graph, self._weight_range, self._moments = model.graph, weight_range, moments
+        self._keep_float = keep_float
+        self._known: MutableMapping[str, RoundedWeight] = {} if rounded is None else rounded
         self._weights = Weights(model.graph)
         self._builder = GraphBuilder()
         self._rows: dict[str, tuple[str, str]] = {}
@@ -43,8 +59,10 @@ class RowwiseInt8:
         self._axis = builder.constant("int8.axis", np.array([-1], np.int64))
 
     def rewrite(self) -> None:
-        """Replace every linear layer; nodes keep their order."""
-        linears = {linear.output: linear for linear in self._weights.linear_nodes()}
+        """Replace every linear layer that is not kept; nodes keep their order."""
+        linears = {
+            linear.output: linear for linear in self._weights.linear_nodes() if linear.output not in self._keep_float
+        }
         for node in self._graph.node:
             if node.output[0] in linears:
                 self._add_linear(linears[node.output[0]])
@@ -58,14 +76,16 @@ class RowwiseInt8:
 
     def _add_linear(self, linear: LinearNode) -> None:
         builder, name = self._builder, f"{linear.output}.int8"
-        values, scales = self._rounded(linear)
+        if linear.output not in self._known:
+            self._known[linear.output] = self._rounded(linear)
+        values, scales = self._known[linear.output]
         weight, columns = builder.constant(f"{name}.weight", values), builder.constant(f"{name}.scales", scales)
         rows, row_scales = self._quantised_rows(linear.inputs)
         inputs = [rows, weight, self._one, columns, self._zero]
         builder.node("MatMulIntegerToFloat", inputs, f"{name}.columns", domain=CONTRIB)
         builder.node("Mul", [f"{name}.columns", row_scales], linear.output)
 
-    def _rounded(self, linear: LinearNode) -> tuple[NDArray[np.int8], FloatArray]:
+    def _rounded(self, linear: LinearNode) -> RoundedWeight:
         matrix = self._weights.matrix(linear)
         values, scales = quantise_columns(matrix, self._weight_range)
         moments = self._moments.of(linear.inputs) if self._moments else None

@@ -14,8 +14,11 @@ from shared.model_registry import ModelVersion, activate, active_version, check_
 from workers.modelstore.genai_import import GenaiDirectory
 from workers.modelstore.gguf_import import convert_gguf
 from workers.modelstore.gguf_reader import GgufFile
+from workers.modelstore.half_precision import widen_directory
 from workers.modelstore.manifest import IMPORTER_VERSION, BuildFacts, combined_sha256, digest_files, write_manifest
+from workers.modelstore.overflow_scan import check_weights
 from workers.modelstore.quality import CALIBRATION_TEXT, Score, score
+from workers.modelstore.quality_gate import GatedQuantizer, QualityGate
 from workers.modelstore.quantize import Quantized, Quantizer, Report
 
 _BITS = {"fp32": 32, "int8": 8, "int4": 4}
@@ -23,13 +26,18 @@ _BITS = {"fp32": 32, "int8": 8, "int4": 4}
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """What to import; `precision` None keeps a quantised directory's own and makes int8 of float32."""
+    """What to import; `precision` None keeps a quantised directory's own and makes int8 of float32.
+
+    `max_loss_percent` of perplexity may be lost (None: the default of the precision), anything with `force`.
+    """
 
     path: Path
     name: str
     precision: Precision | None = None
     uri: str | None = None
     licence: str | None = None
+    max_loss_percent: float | None = None
+    force: bool = False
 
 
 class ModelStore:
@@ -45,22 +53,26 @@ class ModelStore:
         The same source, precision, weight range and importer give the version already there, without a rebuild.
 
         Raises:
-            ModelUnsupportedError: the source is of a kind, architecture or precision not supported.
+            ModelUnsupportedError: the source is of a kind, architecture or precision not supported, holds NaN, or
+                loses more quality than the request allows.
         """
         check_name(request.name)
         source = _identify(request)
         precision = request.precision or _own_precision(request.path, source)
-        version = self._existing(request.name, source, precision) or self._build(request, source, precision)
+        gate = QualityGate.of(precision, request.max_loss_percent, force=request.force)
+        version = self._existing(request.name, source, precision, gate)
+        version = version or self._build(request, source, precision, gate)
         if active_version(request.name, self._model_dir) is None:
             activate(version.name, version.version, self._model_dir)
         return version
 
-    def _existing(self, name: str, source: Source, precision: Precision) -> ModelVersion | None:
+    def _existing(self, name: str, source: Source, precision: Precision, gate: QualityGate) -> ModelVersion | None:
         for version in versions_of(name, self._model_dir):
             manifest = version.manifest
             made_alike = (manifest.importer_version, manifest.precision) == (IMPORTER_VERSION, precision)
             range_alike = precision != "int8" or manifest.cpu.weight_range == self._cpu.weight_range
-            if made_alike and range_alike and manifest.source.sha256 == source.sha256:
+            good = gate.accepts(manifest.quality)
+            if made_alike and range_alike and good and manifest.source.sha256 == source.sha256:
                 try:
                     verify(version)
                 except ModelCorruptError as error:
@@ -70,13 +82,14 @@ class ModelStore:
                     return version
         return None
 
-    def _build(self, request: ImportRequest, source: Source, precision: Precision) -> ModelVersion:
+    def _build(self, request: ImportRequest, source: Source, precision: Precision, gate: QualityGate) -> ModelVersion:
         home = self._model_dir / request.name
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".importing-", dir=home) as folder:
             target = Path(folder) / "target"
             model, parameters, licence = self._open(request.path, Path(folder) / "source")
-            done, quality = self._convert(model, target, precision)
+            done, quality = self._convert(model, target, precision, gate)
+            check_weights(GenaiDirectory(target).config.path)
             facts = BuildFacts(
                 name=request.name,
                 source=source if request.licence else source.model_copy(update={"licence": licence}),
@@ -84,6 +97,7 @@ class ModelStore:
                 precision=precision,
                 weight_bits=done.weight_bits,
                 quantisation=done.methods,
+                kept_float=done.kept_float,
                 quality=quality,
                 cpu=self._cpu,
             )
@@ -91,16 +105,21 @@ class ModelStore:
             return _install(target, home / manifest.version)
 
     def _open(self, path: Path, folder: Path) -> tuple[GenaiDirectory, int, str]:
-        """Return the model to convert (a GGUF file as float32 in `folder`), its parameters and licence."""
+        """Return the model to convert (GGUF or half precision as float32 in `folder`), its parameters and licence."""
         if path.is_dir():
             model = GenaiDirectory(path)
+            if model.half:
+                self._report(f"widening {model.half} to float32")
+                model = widen_directory(model, folder)
             return model, model.parameters, "unknown"
         file = GgufFile(path)
         self._report(f"converting {file.architecture.name}, {file.parameters / 1e6:.0f} million parameters")
         convert_gguf(file, folder)
         return GenaiDirectory(folder), file.parameters, str(file.field("general.license", "unknown"))
 
-    def _convert(self, model: GenaiDirectory, target: Path, precision: Precision) -> tuple[Quantized, Quality]:
+    def _convert(
+        self, model: GenaiDirectory, target: Path, precision: Precision, gate: QualityGate
+    ) -> tuple[Quantized, Quality]:
         text = CALIBRATION_TEXT.read_text(encoding="utf-8")
         own = model.precision
         if own not in {"fp32", precision}:
@@ -109,17 +128,23 @@ class ModelStore:
         before = score(model.path, text)
         if own == precision:
             model.copy_to(target, with_weights=True)
-            return Quantized(_BITS[precision]), _quality(before, before, is_float=own == "fp32")
-        done = Quantizer(model, before, self._report).write(target, precision, self._cpu.weight_range)
-        self._report("measuring the result")
-        return done, _quality(score(target, text), before, is_float=True)
+            return Quantized(_BITS[precision]), _quality(before, before, gate, is_float=own == "fp32")
+        quantizer = Quantizer(model, before, self._report, target.with_name("even"))
+        attempts = GatedQuantizer(quantizer, gate, self._report)
+        done, result = attempts.write(target, precision, self._cpu.weight_range, before)
+        quality = _quality(result, before, gate, is_float=True)
+        gate.check(quality)
+        return done, quality
 
 
-def _quality(result: Score, before: Score, *, is_float: bool) -> Quality:
+def _quality(result: Score, before: Score, gate: QualityGate, *, is_float: bool) -> Quality:
     return Quality(
         perplexity=result.perplexity,
         perplexity_fp32=before.perplexity if is_float else None,
         argmax_agreement=result.agreement(before) if is_float else None,
+        largest_activation=result.largest_activation,
+        max_loss=gate.max_loss,
+        forced=is_float and not gate.holds(result.perplexity, before.perplexity),
         text_sha256=hashlib.sha256(CALIBRATION_TEXT.read_bytes()).hexdigest(),
     )
 

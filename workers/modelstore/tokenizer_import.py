@@ -28,13 +28,40 @@ def _smollm() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
 
 
+# Mistral NeMo's: words end where lower case is followed by upper case, and slashes go with punctuation.
+_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+_CASED_WORDS = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _llama() -> pre_tokenizers.PreTokenizer:
+    return _split_by(_WORDS % r"\p{N}{1,3}")
+
+
+def _qwen() -> pre_tokenizers.PreTokenizer:
+    return _split_by(_WORDS % r"\p{N}")
+
+
+def _undeclared() -> pre_tokenizers.PreTokenizer:
+    """What llama.cpp does with `default`: punctuation by itself, then GPT-2's words, numbers in threes."""
+    parts = [r"[\p{P}\$\+<=>\^~\|]+", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"]
+    splits = [pre_tokenizers.Split(Regex(part), "isolated") for part in (*parts, r"\p{N}+", "[0-9][0-9][0-9]")]
+    return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+# Names as llama.cpp writes them; those on one line cut alike.
 _PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
-    "gpt-2": _gpt2,
-    "smollm": _smollm,
-    "qwen2": lambda: _split_by(_WORDS % r"\p{N}"),
-    "llama-bpe": lambda: _split_by(_WORDS % r"\p{N}{1,3}"),
+    "default": _undeclared,
+    **dict.fromkeys(("gpt-2", "mpt", "olmo", "jais", "phi-2"), _gpt2),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"), _smollm),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2"), _qwen),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "dbrx"), _llama),
+    "tekken": lambda: _split_by(_CASED_WORDS),
 }
-_CLASSES = {"qwen2": "Qwen2Tokenizer", "llama-bpe": "PreTrainedTokenizerFast"}
+_WHOLE_WORDS_FIRST = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"})
+_CLASSES = {_qwen: "Qwen2Tokenizer", _gpt2: "GPT2Tokenizer", _smollm: "GPT2Tokenizer", _undeclared: "GPT2Tokenizer"}
 
 
 def _kind(file: GgufFile) -> str:
@@ -55,7 +82,7 @@ def build_tokenizer(file: GgufFile) -> Tokenizer:
     kind, tokens = _kind(file), file.field("tokenizer.ggml.tokens")
     merges = [tuple(merge.split(" ", 1)) for merge in file.field("tokenizer.ggml.merges")]
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=kind == "llama-bpe"))
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=kind in _WHOLE_WORDS_FIRST))
     tokenizer.pre_tokenizer = _PRE_TOKENIZERS[kind]()
     tokenizer.decoder = decoders.ByteLevel()
     if kind == "qwen2":
@@ -90,7 +117,10 @@ def write_tokenizer(file: GgufFile, directory: Path) -> None:
         raise ModelUnsupportedError("the GGUF file has no chat template; import an instruction-tuned model")
     build_tokenizer(file).save(str(directory / "tokenizer.json"))
     tokens = file.field("tokenizer.ggml.tokens")
-    config = {"tokenizer_class": _CLASSES.get(_kind(file), "GPT2Tokenizer"), "chat_template": template}
+    config = {
+        "tokenizer_class": _CLASSES.get(_PRE_TOKENIZERS[_kind(file)], "PreTrainedTokenizerFast"),
+        "chat_template": template,
+    }
     for name, value in token_ids(file).items():
         config[name.removesuffix("_id")] = tokens[value[0] if isinstance(value, list) else value]
     text = json.dumps(config, ensure_ascii=False, indent=1)

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,38 @@ def tokenizer_for(folder: Path, pre: str) -> Tokenizer:
     return build_tokenizer(GgufFile(path))
 
 
+TEXT = "it's 1234 HTTPServerName a/b!! 中文，x"
+GPT2 = ["it", "'s", "Ġ1234", "ĠHTTPServerName", "Ġa", "/", "b", "!!", "Ġ中文", "，", "x"]
+SMOLLM = ["it", "'s", "Ġ", *"1234", "ĠHTTPServerName", "Ġa", "/", "b", "!!", "Ġ中文", "，", "x"]
+QWEN = ["it", "'s", "Ġ", *"1234", "ĠHTTPServerName", "Ġa", "/b", "!!", "Ġ中文", "，x"]
+LLAMA = ["it", "'s", "Ġ", "123", "4", "ĠHTTPServerName", "Ġa", "/b", "!!", "Ġ中文", "，x"]
+TEKKEN = ["it", "'s", "Ġ", *"1234", "ĠHTTPServer", "Name", "Ġa", "/b", "!!", "Ġ中文", "，x"]
+DEFAULT = ["it", "'", "s", "Ġ", "123", "4", "ĠHTTPServerName", "Ġa", "/", "b", "!!", "Ġ中文", "，", "x"]
+
+
 @pytest.mark.parametrize(
-    ("pre", "pieces"),
+    ("names", "pieces"),
     [
-        ("gpt-2", ["it", "'s", "Ġ123", "Ġok"]),
-        ("smollm", ["it", "'s", "Ġ", "1", "2", "3", "Ġok"]),
-        ("qwen2", ["it", "'s", "Ġ", "1", "2", "3", "Ġok"]),
-        ("llama-bpe", ["it", "'s", "Ġ", "123", "Ġok"]),
+        (["gpt-2", "mpt", "olmo"], GPT2),
+        (["smollm", "starcoder", "minerva-7b"], SMOLLM),
+        (["qwen2", "deepseek-r1-qwen", "megrez"], QWEN),
+        (["llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe"], LLAMA),
+        (["tekken"], TEKKEN),
+        (["default"], DEFAULT),
     ],
 )
-def test_each_pre_tokenizer_cuts_as_its_models_do(tmp_path: Path, pre: str, pieces: list[str]) -> None:
-    pre_tokenizer = tokenizer_for(tmp_path, pre).pre_tokenizer
-    assert pre_tokenizer is not None
-    assert [piece for piece, _ in pre_tokenizer.pre_tokenize_str("it's 123 ok")] == pieces
+def test_each_pre_tokenizer_cuts_as_its_models_do(tmp_path: Path, names: list[str], pieces: list[str]) -> None:
+    for name in names:
+        pre_tokenizer = tokenizer_for(tmp_path, name).pre_tokenizer
+        assert pre_tokenizer is not None
+        cuts = [TEXT[start:stop].replace(" ", "Ġ") for _, (start, stop) in pre_tokenizer.pre_tokenize_str(TEXT)]
+        assert cuts == pieces, name
+
+
+@pytest.mark.parametrize(("pre", "whole"), [("llama-bpe", True), ("smaug-bpe", False), ("qwen2", False)])
+def test_llama_three_takes_words_of_the_vocabulary_whole(tmp_path: Path, pre: str, *, whole: bool) -> None:
+    state = json.loads(tokenizer_for(tmp_path, pre).to_str())
+    assert state["model"]["ignore_merges"] is whole
 
 
 def test_qwen_composes_characters_first(tmp_path: Path) -> None:
