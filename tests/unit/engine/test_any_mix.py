@@ -54,6 +54,21 @@ JOBS = st.builds(
     arrives=st.integers(0, 12),
     cancelled=st.sampled_from([None, None, None, 3, 9, 20]),
 )
+# What is there first, for long, and gives way.
+BACKGROUND = st.builds(
+    Job,
+    prompt=PROMPTS,
+    params=st.builds(SamplingParams, max_tokens=st.integers(8, 20), seed=st.integers(0, 3)),
+    priority=st.just(2),
+    salt=st.just(""),
+    arrives=st.integers(0, 1),
+    cancelled=st.none(),
+)
+MIXES = st.lists(JOBS, min_size=1, max_size=10) | st.builds(
+    lambda background, others: background + others,
+    st.lists(BACKGROUND, min_size=2, max_size=5),
+    st.lists(JOBS, min_size=1, max_size=6),
+)
 CONFIGS = st.builds(
     EngineConfig,
     max_num_seqs=st.sampled_from([1, 2, 2, 3, 5]),
@@ -62,7 +77,7 @@ CONFIGS = st.builds(
     admission_wait_s=st.just(0.0),
     max_kv_tokens=st.none() | st.integers(MAX_MODEL_LEN, 3 * MAX_MODEL_LEN),
     max_swap_tokens=st.sampled_from([1000, 60, 20, 0]),
-    max_preemptions=st.integers(0, 3),
+    max_preemptions=st.sampled_from([2, 3, 1, 0]),
     prefix_cache_bytes=st.sampled_from([1 << 20, 3 * BLOCK_BYTES, BLOCK_BYTES, 1, 0]),
     grouping_window=st.sampled_from([1, 3, 32]),
 )
@@ -110,7 +125,7 @@ def check_nothing_is_left(engine: Engine) -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(JOBS, min_size=1, max_size=10) | st.lists(JOBS, min_size=5, max_size=12), CONFIGS)
+@given(MIXES, CONFIGS)
 def test_outputs_do_not_depend_on_the_mix_on_reuse_or_on_preemption(jobs: list[Job], config: EngineConfig) -> None:
     with capture_logs():  # printing a traceback for every poisoned job takes longer than all the rest
         check(jobs, config)

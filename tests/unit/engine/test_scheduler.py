@@ -1,6 +1,8 @@
 import pytest
 
 from shared.errors import ConfigurationError
+from workers.engine.prefix_cache import PrefixCache
+from workers.engine.prefix_keys import prefix_keys
 from workers.engine.scheduler import Scheduler
 from workers.engine.scheduler_config import SchedulerConfig
 from workers.engine.sequence import GenerationRequest, Sequence
@@ -156,8 +158,59 @@ def test_does_not_wait_once_every_row_has_a_taker() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("max_num_seqs", 0), ("max_num_batched_tokens", 0), ("prefill_chunk_size", 0), ("admission_wait_s", 0.3)],
+    [
+        ("max_num_seqs", 0),
+        ("max_num_batched_tokens", 0),
+        ("prefill_chunk_size", 0),
+        ("grouping_window", 0),
+        ("max_swap_tokens", -1),
+        ("max_preemptions", -1),
+        ("prefix_cache_bytes", -1),
+        ("admission_wait_s", 0.3),
+    ],
 )
 def test_limits_that_cannot_work_are_refused(field: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=field):
         SchedulerConfig(**{field: value})  # type: ignore[arg-type]  # the wrong value is the point
+
+
+def test_a_prompt_computed_earlier_in_the_step_costs_those_that_share_it_nothing() -> None:
+    cache = PrefixCache(1 << 20)
+    subject = Scheduler(SchedulerConfig(8, 24, 8, 0.0), cache)
+    for number in range(4):
+        item = sequence(str(number), 20)
+        item.prefix_keys = prefix_keys(item.prompt_ids, 8)
+        subject.add(item)
+    chunks = [(chunk.sequence.request.id, chunk.start) for chunk in subject.schedule(1.0).prefills]
+    assert chunks == [("0", 0), ("0", 8), ("0", 16), ("1", 0), ("1", 8), ("1", 16)]
+
+
+def test_those_that_find_their_prefix_computed_are_admitted_together() -> None:
+    subject = Scheduler(SchedulerConfig(2, 512, 8, 0.0), PrefixCache(1 << 20))
+    for name in ("a0", "b0", "a1", "b1"):
+        item = sequence(name, 20)
+        item.prefix_keys = prefix_keys(item.prompt_ids, 8, salt=name[0])
+        subject.add(item)
+    subject.schedule(1.0)
+    assert names(subject.running) == ["a0", "a1"]
+
+
+def test_a_freed_row_decodes_again_in_the_next_step() -> None:
+    subject = scheduler(max_num_seqs=2)
+    for name in "abc":
+        subject.add(sequence(name))
+    compute(subject)
+    subject.remove(subject.decodes()[:1])
+    compute(subject)
+    assert sorted(names(subject.decodes())) == ["b", "c"]
+
+
+def test_nothing_of_the_finished_is_kept_until_their_deadline() -> None:
+    subject = scheduler()
+    for number in range(100):
+        item = sequence(str(number), deadline=1e9)
+        subject.add(item)
+        subject.schedule(1.0)
+        subject.remove([item])
+    assert not subject._with_deadline
+    assert subject.expired(2e9) == []
