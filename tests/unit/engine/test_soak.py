@@ -3,6 +3,7 @@
 import gc
 import random
 import sys
+from collections import deque
 from collections.abc import Iterator
 
 from structlog.testing import capture_logs
@@ -11,6 +12,7 @@ from shared.sampling import SamplingParams
 from tests.unit.engine.fake_runner import FakeRunner, Kv, decode
 from workers.engine import Engine, EngineConfig, GenerationRequest
 from workers.engine.model_runner import Logits
+from workers.engine.waiting_queue import WaitingQueue
 
 STEPS = 10_000
 SAMPLING = [SamplingParams(max_tokens=3 * count) for count in range(1, 9)]
@@ -45,7 +47,7 @@ def held(engine: Engine) -> dict[str, int]:
         f"{type(owner).__name__}.{name}": len(value)
         for owner in (engine, core, core._scheduler, core._scheduler.waiting, core._executor, core._outputs)
         for name, value in vars(owner).items()
-        if hasattr(value, "__len__")
+        if isinstance(value, list | dict | set | deque | WaitingQueue)
     }
     return found | {"sightings": len(core._prefixes._sightings), "blocks": len(core._prefixes)}
 
