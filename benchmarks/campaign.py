@@ -1,19 +1,16 @@
 """Runs measurements within a budget; keeps every answer in a file as soon as it is there."""
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 
 from benchmarks.plan import Measurement
+from benchmarks.result_file import ResultFile
 from benchmarks.side_process import SideFailedError, SideProcess
 from benchmarks.sides.measurement import Figures
 
-RESULTS = Path(__file__).with_name("results")
 MIN_TIMEOUT_S = 120
 TIMEOUT_FACTOR = 6
 
@@ -30,12 +27,11 @@ class Answer:
 class Campaign:
     """Asks the sides one after another. A measurement that would not fit the budget any more is skipped."""
 
-    def __init__(self, sides: Mapping[str, SideProcess], machine: Mapping[str, object], budget_s: float) -> None:
-        """Take running sides by label, and the facts to store beside each answer."""
+    def __init__(self, sides: Mapping[str, SideProcess], results: ResultFile, budget_s: float) -> None:
+        """Take the sides by label, and where answers are stored."""
         self._sides = sides
         self._deadline = time.monotonic() + budget_s
-        self.path = RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
-        self._append({"machine": dict(machine)})
+        self.results = results
 
     def run(self, group: Sequence[Measurement], runs: int) -> list[Answer]:
         """Measure the group `runs` times over; those that do not repeat, once."""
@@ -52,7 +48,7 @@ class Campaign:
         arguments = {name: value for name, value in measurement.arguments.items() if name != "token_ids"}
         fields = {name: getattr(measurement, name) for name in ("suite", "row", "side", "name")}
         result = {"figures": answer.figures, "failure": answer.failure}
-        self._append({"at": datetime.now(UTC).isoformat(), **fields, "arguments": arguments, **result})
+        self.results.append({**fields, "arguments": arguments, **result})
         outcome = answer.failure or ", ".join(f"{name} {value:.1f}" for name, value in answer.figures.items())
         sys.stderr.write(f"{measurement.suite} | {measurement.side} | {measurement.row}: {outcome}\n")
         return answer
@@ -66,11 +62,6 @@ class Campaign:
             return Answer(measurement, side.measure(measurement.name, dict(measurement.arguments), timeout))
         except SideFailedError as error:
             return Answer(measurement, {}, str(error))
-
-    def _append(self, record: Mapping[str, object]) -> None:
-        RESULTS.mkdir(exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
 
 
 def medians(answers: Sequence[Answer]) -> Figures:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,11 +73,17 @@ class RunningFleet:
         return answer
 
 
+def _leave(_signal: int, _frame: object) -> None:
+    """End by way of every `finally`: a detached fleet would stay."""
+    raise SystemExit("stopped")
+
+
 @contextmanager
 def running_fleet(state_dir: Path, workers: int, **settings: str) -> Iterator[RunningFleet]:
     """Start a fleet with `workers` workers in `state_dir`; stop it in the end. Its data stays: see `purge`."""
-    command(state_dir, "up", "--detach", "--workers", str(workers), **settings)
+    signal.signal(signal.SIGTERM, _leave)
     try:
+        command(state_dir, "up", "--detach", "--workers", str(workers), **settings)
         status = json.loads(command(state_dir, "status", "--json"))
         key = Path(status["key_file"]).read_text(encoding="utf-8").strip()
         headers = {"Authorization": f"Bearer {key}"}

@@ -7,10 +7,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version as installed_version
+from types import MappingProxyType
 
 import psutil
 
 from shared.cpu import Cpu
+
+
+def _packages() -> str:
+    return ", ".join(f"{name} {installed_version(name)}" for name in ("onnxruntime", "onnxruntime-genai"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +49,9 @@ class Machine:
             date=f"{datetime.now(UTC):%Y-%m-%d}",
         )
 
-    def markdown(self, versions: Mapping[str, str]) -> str:
+    def markdown(self, versions: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return the facts as a list, with what each side runs."""
-        sides = "; ".join(f"{label}: {version}" for label, version in versions.items())
+        sides = "; ".join(f"{label}: {version}" for label, version in versions.items()) or _packages()
         return (
             f"- {self.cpu} ({', '.join(self.features)}), {self.cores} cores, {self.memory_gib} GiB,"
             f" Linux {self.kernel}, Python {self.python}; load {self.load} at the start\n"

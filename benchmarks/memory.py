@@ -8,10 +8,12 @@ one worker alone would give back. Source: /proc/PID/smaps_rollup. Read after som
 
 import argparse
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.fleet import RunningFleet, purge, running_fleet
 from benchmarks.machine import Machine
+from benchmarks.result_file import ResultFile
 from benchmarks.tables import markdown
 
 WORKERS = (1, 2)
@@ -56,9 +58,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as state:
         rows = [row(workers, measure(Path(state) / "state", workers, jobs)) for workers in WORKERS]
         purge(Path(state) / "state")
+    ResultFile("memory", asdict(Machine.detect())).append({"rows": rows})
     print("## Memory of the workers, MiB\n")
     print(markdown(["workers", "PSS of all", "shared, each", "private, each"], rows))
-    print(f"\n{Machine.detect().markdown({})}")
+    print(f"\n{Machine.detect().markdown()}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The benchmark suite: our engine beside its peers, each a process of one thread pinned to the same core.
 
-usage: python -m benchmarks.run [--peers] [--quick] [--suites decode,prefill,long,mixed,prefix,quality]
+usage: python -m benchmarks.run [--peers] [--quick] [--suites decode,mixed,long,prefix,quality,prefill]
 
 Sides take turns measurement by measurement, so that a change of clock or a busy neighbour meets all of them. Rates are
-per CPU-second over all threads of a side: a shared machine takes turns. Medians of `--runs` runs; the workloads run
-once. Every answer is appended to a file in benchmarks/results/ as soon as it is there; a measurement that fails or no
-longer fits `--budget` is named below its table. Tables are Markdown, on standard output; progress on standard error.
+per CPU-second over all threads of a side: a shared machine takes turns. Curves are medians of `--runs` runs; long
+contexts and workloads run once. Every answer is appended to a file in benchmarks/results/ as soon as it is there; a
+measurement that fails or no longer fits `--budget` is named below its table. Tables are Markdown, on standard output;
+progress on standard error. The targets' workload: --peers --suites mixed --mixed-jobs 200 --slots 16,32,64 --budget 60
 """
 
 import argparse
@@ -17,7 +18,8 @@ from pathlib import Path
 from benchmarks.campaign import Campaign
 from benchmarks.contestants import Contestant, ours, peers
 from benchmarks.machine import Machine
-from benchmarks.plan import QUICK, SUITES, Measurement, Scale, plan
+from benchmarks.plan import OWN, QUICK, SUITES, Measurement, Scale, plan
+from benchmarks.result_file import ResultFile
 from benchmarks.side_process import SideProcess
 from benchmarks.tables import section
 from shared.tokenizer import ChatTokenizer
@@ -32,7 +34,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="install the peers and measure them too")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs, not how fast")
     parser.add_argument("--suites", default="", help=f"comma-separated, of {', '.join(SUITES)}")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=2, help="of the decode and prefill curves")
     parser.add_argument("--mixed-jobs", type=int, help="jobs of the mixed workload (the target is stated for 200)")
     parser.add_argument("--slots", help="slots of the mixed workload, comma-separated")
     parser.add_argument("--sides", help="only those whose label holds one of these words, comma-separated")
@@ -42,11 +44,11 @@ def _arguments() -> argparse.Namespace:
 
 
 def _scale(options: argparse.Namespace) -> Scale:
-    scale = QUICK if options.quick else Scale()
+    scale = QUICK if options.quick else Scale() if options.peers else OWN
     if options.mixed_jobs:
         scale = replace(scale, mixed_jobs=options.mixed_jobs)
     if options.slots:
-        scale = replace(scale, slots=tuple(int(slots) for slots in options.slots.split(",")))
+        scale = replace(scale, slots=tuple(int(number) for number in options.slots.split(",")))
     return scale
 
 
@@ -78,13 +80,13 @@ def main() -> None:
     sys.stderr.write(f"about {estimate / MINUTE_S:.0f} minutes, at most {budget_s / MINUTE_S:.0f}\n")
     machine = Machine.detect()
     processes = {side.label: SideProcess(side.kind, side.model, options.core, side.python) for side in sides}
-    campaign = Campaign(processes, asdict(machine), budget_s)
+    campaign = Campaign(processes, ResultFile("suite", asdict(machine)), budget_s)
     try:
         for group in groups:
             print(section(campaign.run(group, runs)), end="\n\n", flush=True)
     finally:
         versions = {label: process.version for label, process in processes.items()}
-        print(f"## Taken on\n\n{machine.markdown(versions)}\n- every answer: {campaign.path}")
+        print(f"## Taken on\n\n{machine.markdown(versions)}\n- every answer: {campaign.results.path}")
         for process in processes.values():
             process.close()
 

@@ -10,9 +10,12 @@ times over with two workers and six times with one: other numbers measure the ta
 import argparse
 import statistics
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.fleet import purge, running_fleet
+from benchmarks.machine import Machine
+from benchmarks.result_file import ResultFile
 
 PROMPT = "Summarise: the pump failed twice because a seal was worn. The seal was replaced, report {number}."
 SAMPLING = {"max_tokens": 48, "ignore_eos": True}
@@ -42,6 +45,7 @@ def main() -> None:
                 rates.append(jobs_per_second(state_dir, workers, options.jobs))
         purge(state_dir)
     medians = {workers: statistics.median(rates) for workers, rates in figures.items()}
+    ResultFile("scaling", asdict(Machine.detect())).append({"jobs": options.jobs, "jobs_per_second": figures})
     print(f"## Two workers: {options.jobs} jobs of 48 tokens through the whole fleet, median of {options.runs} runs\n")
     print("| workers | jobs per second | ratio | runs |\n|---|---|---|---|")
     for workers, rates in figures.items():

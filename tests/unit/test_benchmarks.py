@@ -11,6 +11,7 @@ from benchmarks.contestants import Contestant
 from benchmarks.memory import smaps_rollup
 from benchmarks.plan import QUICK, SUITES, Measurement, Scale, alternating, plan, steps_for
 from benchmarks.process_times import ThreadTimes, engine_and_others
+from benchmarks.result_file import ResultFile
 from benchmarks.side_process import SideFailedError, SideProcess
 from benchmarks.sides.measurement import perplexity_of
 from benchmarks.tables import section
@@ -130,8 +131,8 @@ def test_a_side_that_cannot_start_says_why() -> None:
 
 
 def test_what_does_not_fit_the_budget_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.campaign.RESULTS", tmp_path)
-    campaign = Campaign({}, {}, budget_s=10)
+    monkeypatch.setattr("benchmarks.result_file.RESULTS", tmp_path)
+    campaign = Campaign({}, ResultFile("suite", {}), budget_s=10)
     answers = campaign.run([measurement("8", "ours", estimate_s=11)], 2)
     assert [answer.failure for answer in answers] == ["skipped: the time budget is used up"] * 2
-    assert len(campaign.path.read_text().splitlines()) == 3
+    assert len(campaign.results.path.read_text().splitlines()) == 3
