@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from shared.errors import DeadlineExceededError, InvalidInputError, TokenmillError, WorkerStoppingError
+from shared.errors import DeadlineExceededError, InvalidInputError, TokenmillError
 from workers.engine.beam_search import BeamSearch
 from workers.engine.detokenizer import Decode
 from workers.engine.engine_stats import EngineStats
@@ -18,6 +18,7 @@ from workers.engine.genai_process import GenaiProcess
 from workers.engine.output_processor import step_failed
 from workers.engine.request_check import check_request
 from workers.engine.sequence import GenerationOutput, GenerationRequest, Sequence
+from workers.engine.serving import stopping
 
 
 @dataclass(eq=False, slots=True)
@@ -60,7 +61,7 @@ class BeamEngine:
         job.future.set_running_or_notify_cancel()
         with self._changed:
             if self._draining:
-                raise _stopping()
+                raise stopping()
             if request.id in self._live:
                 raise InvalidInputError(f"a generation with the id {request.id} is running already", field="id")
             self._live[request.id] = job
@@ -197,8 +198,4 @@ class BeamEngine:
 
     def _hand_back(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
-            self.abort(request_id, _stopping())
-
-
-def _stopping() -> WorkerStoppingError:
-    return WorkerStoppingError("the worker is stopping; the job goes back to the queue")
+            self.abort(request_id, stopping())

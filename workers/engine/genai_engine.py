@@ -20,7 +20,7 @@ from workers.engine.genai_model_info import GenaiModelInfo
 from workers.engine.genai_process import GenaiProcess
 from workers.engine.genai_runner import GenaiRunner
 from workers.engine.sequence import GenerationOutput, GenerationRequest
-from workers.engine.serving import drain_together
+from workers.engine.serving import drain_together, stopping
 
 MAX_IDLE_LANES = 8
 SUMMED = ("running", "waiting", "prompt_tokens", "generated_tokens", "finished", "failed")
@@ -55,6 +55,7 @@ class GenaiEngine:
         self._lock = threading.Lock()
         self._lanes: OrderedDict[str | None, Engine] = OrderedDict()
         self._gone = EngineStats(max_num_seqs=1)
+        self._draining = False
 
     def __enter__(self) -> Self:
         """Return itself; nothing is loaded yet."""
@@ -70,6 +71,7 @@ class GenaiEngine:
         """Queue a generation; see `Engine.submit`.
 
         Raises:
+            WorkerStoppingError: it is draining.
             InvalidInputError: as there; and the adapter is unknown, or a parameter does not go with beam search.
         """
         params = request.params
@@ -78,6 +80,8 @@ class GenaiEngine:
         if params.num_beams > 1:
             return self._beams.submit(request)
         with self._lock:  # no lane may be given up between finding it and using it
+            if self._draining:
+                raise stopping()
             return self._lane(params.adapter).submit(request)
 
     def plain_lane(self) -> Engine:
@@ -99,6 +103,8 @@ class GenaiEngine:
 
     def drain(self, timeout: float) -> bool:
         """Stop admission everywhere; see `Engine.drain`."""
+        with self._lock:
+            self._draining = True
         return drain_together((self._beams, *self._present()), timeout)
 
     def close(self) -> None:

@@ -66,7 +66,8 @@ class GenaiModel:
         """Begin a beam search and compute its prompt; one that was running is dropped."""
         self._check(ids)
         self._beams = None
-        search = _BeamSearch(self._generator(options, adapter, file), len(ids), self._vocab_size)
+        generator = self._generator(options, adapter, file)
+        search = _BeamSearch(generator, len(ids), self._vocab_size, options["num_return_sequences"])
         search.start(ids)
         self._beams = search
 
@@ -77,7 +78,7 @@ class GenaiModel:
     def finish_beams(self, count: int) -> list[list[int]]:
         """Return the `count` best outputs, best first, without the prompt, and end the search."""
         search, self._beams = self._running(), None
-        return [search.output(index) for index in range(count)]
+        return search.outputs(count)
 
     def drop_beams(self) -> None:
         """Free the search, if there is one."""
@@ -143,8 +144,8 @@ class _Row:
 
 
 class _BeamSearch:
-    def __init__(self, generator: Any, prompt: int, vocab_size: int) -> None:  # noqa: ANN401  # genai ships no types
-        self._generator, self._prompt, self._vocab_size = generator, prompt, vocab_size
+    def __init__(self, generator: Any, prompt: int, vocab_size: int, kept: int) -> None:  # noqa: ANN401  # as above
+        self._generator, self._prompt, self._vocab_size, self._kept = generator, prompt, vocab_size, kept
 
     def start(self, ids: Sequence[int]) -> None:
         # In one piece: a second append of a beam search overwrites the first.
@@ -156,9 +157,14 @@ class _BeamSearch:
         self._generator.generate_next_token()
         return bool(self._generator.is_done())
 
-    def output(self, index: int) -> list[int]:
+    def outputs(self, count: int) -> list[list[int]]:
+        # `get_sequence` checks no bounds and would return whatever lies in memory.
+        if count > self._kept:
+            raise IndexError(f"the search keeps {self._kept} outputs, not {count}")
+        return [self._output(index) for index in range(count)]
+
+    def _output(self, index: int) -> list[int]:
         ids: list[int] = self._generator.get_sequence(index).tolist()
-        # `get_sequence` checks no bounds: what it returns must at least be an output of this search.
         if len(ids) < self._prompt or not all(0 <= token_id < self._vocab_size for token_id in ids):
             raise IndexError("genai returned a sequence that is none")
         return ids[self._prompt :]

@@ -40,10 +40,16 @@ class GenaiChildError(RuntimeError):
 class _Child:
     connection: "Connection[bytes, bytes]"
     process: subprocess.Popen[bytes]
+    killed: bool = False
 
     @property
     def alive(self) -> bool:
-        return self.process.poll() is None
+        # A process killed a moment ago may still look alive.
+        return not self.killed and self.process.poll() is None
+
+    def kill(self) -> None:
+        self.killed = True
+        self.process.kill()
 
 
 class GenaiProcess:
@@ -84,7 +90,7 @@ class GenaiProcess:
         """End the child at once, in the middle of a call too: that call raises."""
         child = self._child
         if child is not None:
-            child.process.kill()
+            child.kill()
 
     def close(self) -> None:
         """End the child for good."""
@@ -92,7 +98,7 @@ class GenaiProcess:
         self.kill()
         with self._lock:
             if self._child is not None:
-                self._child.process.kill()
+                self._child.kill()
                 self._child.process.wait()
 
     def _running(self) -> _Child:
@@ -138,7 +144,7 @@ class GenaiProcess:
         try:
             _exchange(child, fields)
         except GenaiCallError as error:
-            child.process.kill()
+            child.kill()
             raise ModelUnsupportedError(f"onnxruntime-genai cannot run {self.info.directory.name}: {error}") from error
         log.info("genai child ready", pid=child.process.pid, seconds=round(time.monotonic() - began, 2))
 
@@ -158,7 +164,7 @@ class GenaiProcess:
         if self._lock.acquire(blocking=False):
             try:
                 if self._child is child and time.monotonic() - self._used_at > self._idle_s:
-                    child.process.kill()
+                    child.kill()
             finally:
                 self._lock.release()
 
@@ -187,7 +193,7 @@ def _exchange(child: _Child, fields: dict[str, Any]) -> Message:
         genai_wire.send(child.connection, Message(fields))
         reply = genai_wire.receive(child.connection)
     except (EOFError, OSError) as error:
-        child.process.kill()
+        child.kill()
         child.process.wait()
         raise GenaiChildError("the genai process ended") from error
     if "error" in reply.fields:

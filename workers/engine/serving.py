@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from shared.errors import TokenmillError
+from shared.errors import TokenmillError, WorkerStoppingError
 from workers.engine.engine_stats import EngineStats
 from workers.engine.model_runner import ModelRunner
 from workers.engine.scheduler_config import SchedulerConfig
@@ -55,6 +55,11 @@ class Serving(Drains, Protocol):
     def stats(self) -> EngineStats:
         """Return a snapshot of the counters."""
         ...
+
+
+def stopping() -> WorkerStoppingError:
+    """Return what hands a job back."""
+    return WorkerStoppingError("the worker is stopping; the job goes back to the queue")
 
 
 def drain_together(engines: Iterable[Drains], timeout: float) -> bool:
