@@ -66,8 +66,16 @@ class Settings(BaseSettings):
     kv_swap_mb: int = Field(
         default=256, ge=0, description="MiB of one worker for the KV of jobs set aside for more urgent ones"
     )
+    worker_memory_mb: int | None = Field(
+        default=None, ge=64, description="MiB one worker may take; by default a share of the machine's or container's"
+    )
+    idle_unload: Duration = Field(
+        default=timedelta(minutes=30), description="Without a job a worker frees its model after this; 0 keeps it"
+    )
     genai_idle: Duration = Field(
-        default=timedelta(seconds=300), description="Without a job of its own, the beam search and adapter process ends"
+        default=timedelta(seconds=300),
+        ge=timedelta(seconds=1),
+        description="Without a job of its own, the beam search and adapter process ends",
     )
     max_attempts: int = Field(default=3, ge=1, le=100, description="Attempts before a job is dead")
     lease: Duration = Field(default=timedelta(seconds=30), description="How long a claim holds without heartbeat")
