@@ -1,4 +1,7 @@
-"""`python -m tests.fake_worker CORES STEP_SECONDS`: a real worker process around the fake model."""
+"""`python -m tests.fake_worker CORES STEP_SECONDS`: a real worker process around the fake model.
+
+Jobs for onnxruntime-genai run if the model's directory has a graph.
+"""
 
 import sys
 
@@ -9,6 +12,10 @@ from tests.fake_model import ByteTokenizer, SteppingRunner
 from tests.unit.engine.fake_runner import decode
 from workers.app import create_worker
 from workers.engine import Engine
+from workers.engine.decoder_config import CONFIG_FILE
+from workers.engine.genai_engine import GenaiEngine
+from workers.engine.router import Router
+from workers.engine.sleeping_runner import SleepingRunner
 from workers.loaded_model import LoadedModel
 from workers.stop_signals import StopSignals
 from workers.topology import parse_cores, pin
@@ -16,8 +23,10 @@ from workers.topology import parse_cores, pin
 
 def main(cores: str, step_seconds: str) -> int:
     def load(version: ModelVersion, settings: Settings, *, threads: int) -> LoadedModel:  # noqa: ARG001  # the seam's names
-        runner = SteppingRunner(settings.max_num_seqs, float(step_seconds))
-        return LoadedModel(Engine(runner, decode), ByteTokenizer())
+        runner = SleepingRunner(lambda: SteppingRunner(settings.max_num_seqs, float(step_seconds)))
+        engine = Engine(runner, decode)
+        has_genai = (version.path / CONFIG_FILE).is_file()
+        return LoadedModel(Router(GenaiEngine(version.path, decode), engine) if has_genai else engine, ByteTokenizer())
 
     structured_logging.configure("worker")
     signals = StopSignals()

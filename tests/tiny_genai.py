@@ -42,25 +42,30 @@ class TinyGenai:
     weights: dict[str, Weights]
 
     @classmethod
-    def random(cls, seed: int = 5, end_bias: float = 0.0) -> "TinyGenai":
+    def random(cls, seed: int = 5, end_bias: float = 0.0, vocab: int = VOCAB) -> "TinyGenai":
         random = np.random.default_rng(seed)
 
         def matrix(*shape: int) -> Weights:
             return random.normal(size=shape).astype(np.float32)
 
         weights = {
-            "embedding": matrix(VOCAB, HIDDEN),
+            "embedding": matrix(vocab, HIDDEN),
             "positions": matrix(CONTEXT, HIDDEN),
-            "from_state": matrix(HIDDEN, VOCAB),
-            "from_token": matrix(HIDDEN, VOCAB) * np.float32(0.7),
+            "from_state": matrix(HIDDEN, vocab),
+            "from_token": matrix(HIDDEN, vocab) * np.float32(0.7),
             "lora_a": np.zeros((HIDDEN, RANK), np.float32),
-            "lora_b": np.zeros((RANK, VOCAB), np.float32),
+            "lora_b": np.zeros((RANK, vocab), np.float32),
         }
         # The state's last channel is nearly 1 for ever: its row in `from_state` is a bias.
         weights["embedding"][:, -1], weights["positions"][:, -1] = 3, 3
         weights["from_state"][-1], weights["from_token"][-1] = 0, 0
         weights["from_state"][-1, EOS] = end_bias
         return cls(weights)
+
+    @property
+    def vocab(self) -> int:
+        """Number of tokens."""
+        return len(self.weights["embedding"])
 
     def adapted(self, seed: int) -> "TinyGenai":
         """Return the same model with a random adapter merged into its logits."""
@@ -88,7 +93,7 @@ class TinyGenai:
         """Write graph and configuration; return `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
         onnx.save(_model(self.weights), directory / "model.onnx")
-        (directory / "genai_config.json").write_text(json.dumps(_config(context)), encoding="utf-8")
+        (directory / "genai_config.json").write_text(json.dumps(_config(context, self.vocab)), encoding="utf-8")
         return directory
 
     def write_adapter(self, directory: Path, name: str) -> None:
@@ -106,14 +111,15 @@ def _model(weights: dict[str, Weights]) -> onnx.ModelProto:
     def tensor(name: str, kind: int, *shape: str | int) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, kind, shape)
 
+    vocab = len(weights["embedding"])
     ints, floats = TensorProto.INT64, TensorProto.FLOAT
     constants = {"axis1": np.array([1]), "axis2": np.array([2]), "last": np.array([-1])}
     inputs = [tensor(name, ints, "batch", "tokens") for name in ("input_ids", "position_ids")]
     inputs.append(tensor("attention_mask", ints, "batch", "all"))
     inputs += [tensor(f"past.0.{kind}", floats, "batch", 1, "past", HIDDEN) for kind in ("key", "value")]
     # Inputs with a default: an adapter may replace them.
-    inputs += [tensor("lora_a", floats, HIDDEN, "rank"), tensor("lora_b", floats, "rank", VOCAB)]
-    outputs = [tensor("logits", floats, "batch", 1, VOCAB)]
+    inputs += [tensor("lora_a", floats, HIDDEN, "rank"), tensor("lora_b", floats, "rank", vocab)]
+    outputs = [tensor("logits", floats, "batch", 1, vocab)]
     outputs += [tensor(f"present.0.{kind}", floats, "batch", 1, "all", HIDDEN) for kind in ("key", "value")]
     graph = helper.make_graph(
         [helper.make_node(op, ins, [out], **attributes) for op, ins, out, attributes in NODES],
@@ -125,7 +131,7 @@ def _model(weights: dict[str, Weights]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _config(context: int) -> dict[str, object]:
+def _config(context: int, vocab: int) -> dict[str, object]:
     decoder = {
         "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
         "filename": "model.onnx",
@@ -153,7 +159,7 @@ def _config(context: int) -> dict[str, object]:
         "pad_token_id": PAD,
         "context_length": context,
         "type": "llama",
-        "vocab_size": VOCAB,
+        "vocab_size": vocab,
         "decoder": decoder,
     }
     search = {"do_sample": False, "max_length": context, "past_present_share_buffer": False}
