@@ -91,9 +91,9 @@ class Submissions:
         model = self.budget.resolve(body.model)
         sampling = self.budget.fit(model, messages, body.sampling_params())
         job_id = new_id("job")
-        figures, sealed_part = _split(sampling)
-        content = json.dumps({"messages": messages, "sampling": sealed_part}, ensure_ascii=False).encode()
-        sealed = self._keyring.seal(content, context=f"job:{job_id}:prompt")
+        figures, texts = _split(sampling)
+        content = json.dumps({"messages": messages} | ({"sampling": texts} if texts else {}), ensure_ascii=False)
+        sealed = self._keyring.seal(content.encode(), context=f"job:{job_id}:prompt")
         return NewJob(
             id=job_id,
             api_key_id=caller.api_key_id,

@@ -35,6 +35,8 @@ def invalid_input(findings: Sequence[Mapping[str, Any]]) -> InvalidInputError:
 
 
 def _message(path: str | None, kind: str, message: str) -> str:
+    if kind == "json_invalid":  # what is not JSON at all was refused before
+        return "the body is nested too deeply: flatten it"
     if path is None:
         return "the body must be a JSON object: send {...}"
     if kind == "extra_forbidden":

@@ -1,5 +1,6 @@
 """A worker process, composed: its parts are built here and nowhere else."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,18 +20,22 @@ from shared.model_registry import ModelVersion
 from shared.outbox import queue_for
 from shared.privacy import Scrubber
 from shared.settings import Settings
+from shared.worker_memory import WorkerMemory
 from workers import tasks
 from workers.connections import open_database
 from workers.consumer import Consumer
+from workers.engine.generations import Generations
 from workers.figures import Figures
 from workers.heartbeat import Heartbeat
 from workers.held_jobs import HeldJobs
 from workers.identity import Identity
+from workers.idle_unload import IdleUnload
 from workers.isolation_gate import IsolationGate
 from workers.job_content import JobContent
 from workers.job_runner import JobRunner
 from workers.job_store import JobStore
 from workers.loaded_model import LoadedModel
+from workers.memory_watch import MemoryWatch
 from workers.stop_signals import StopSignals
 from workers.worker import Worker
 
@@ -89,7 +94,8 @@ def create_worker(
     `load` is the seam to the runtime: tests load a model without weights.
 
     Raises:
-        TokenmillError: a setting is missing, or the model is missing, damaged or of a kind that cannot be served.
+        TokenmillError: a setting is missing, or the model is missing, damaged, of a kind that cannot be served, or too
+            large for the memory.
     """
     version = model_registry.resolve(settings.model, settings.model_dir)
     keyring, celery = _keyring(settings.encryption_key), create_celery(settings, model=version.name)
@@ -98,8 +104,9 @@ def create_worker(
         _check_key(database, keyring)
         identity = Identity(cores, version.name, f"{version.name}@{version.version}")
         _announce(database, identity, version)
+        limit = _memory_limit(version, settings, cores)
         model = load(version, settings, threads=len(cores))
-        return _compose(settings, signals, _Parts(database, keyring, celery, identity, model))
+        return _compose(settings, signals, _Parts(database, keyring, celery, identity, model, limit))
     except BaseException:
         database.close()
         raise
@@ -112,15 +119,24 @@ class _Parts:
     celery: Celery
     identity: Identity
     model: LoadedModel
+    memory_limit: int
+
+
+def _memory_limit(version: ModelVersion, settings: Settings, cores: tuple[int, ...]) -> int:
+    """Return the bytes this worker may take; raises what `WorkerMemory.limit` raises."""
+    workers = settings.workers or max(1, (os.cpu_count() or 1) // len(cores))
+    return WorkerMemory.planned(version.manifest, settings).limit(settings, workers)
 
 
 def _compose(settings: Settings, signals: StopSignals, parts: _Parts) -> Worker:
     database, identity, model = parts.database, parts.identity, parts.model
     held, gate = HeldJobs(settings.lease), IsolationGate()
+    memory = MemoryWatch(model.engine, parts.memory_limit)
+    generations = Generations(model.engine, model.vocabulary)
     runner = JobRunner(
         store=JobStore(database, identity.worker_id, settings.lease),
-        content=JobContent(parts.keyring, Scrubber(), model.tokenizer),
-        engine=model.engine,
+        content=JobContent(parts.keyring, Scrubber(), model.tokenizer, model.vocabulary),
+        engine=generations,
         held=held,
         gate=gate,
         model_version=identity.model_version,
@@ -132,14 +148,14 @@ def _compose(settings: Settings, signals: StopSignals, parts: _Parts) -> Worker:
         settings=settings,
         identity=identity,
         held=held,
-        engine=model.engine,
-        figures=Figures(model.engine).read,
+        engine=generations,
+        figures=Figures(model.engine, memory.limit).read,
     )
     consumer = Consumer(
         parts.celery,
         name=identity.worker_id,
         queue=queue_for(identity.model),
-        concurrency=settings.max_num_seqs,
+        concurrency=model.engine.config.max_num_seqs,
     )
     return Worker(
         engine=model.engine,
@@ -148,5 +164,7 @@ def _compose(settings: Settings, signals: StopSignals, parts: _Parts) -> Worker:
         held=held,
         gate=gate,
         signals=signals,
+        idle=IdleUnload(model.engine, settings.idle_unload),
+        memory=memory,
         drain_timeout=settings.drain_timeout,
     )

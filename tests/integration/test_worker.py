@@ -1,18 +1,21 @@
 """The way of one job inside a worker: real database, real engine and scrubber, a model without weights."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, func, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from api.job_view import view
 from shared import leases
-from shared.crypto import KeyRing, generate_key
+from shared.crypto import KeyRing, Sealed, generate_key
 from shared.database import Database
 from shared.models import FailureMetric, Outbox, Result, WorkerHeartbeat
 from shared.privacy import Scrubber
@@ -23,7 +26,9 @@ from tests import fake_model
 from tests.fake_model import ByteTokenizer, SteppingRunner
 from tests.fleet import Jobs, keyring_of, wait_until
 from tests.unit.engine.fake_runner import decode
+from tests.unit.engine.test_structured import VOCABULARY
 from workers.engine import Engine
+from workers.engine.generations import Generations
 from workers.figures import Figures
 from workers.heartbeat import Heartbeat
 from workers.held_jobs import HeldJobs
@@ -45,17 +50,18 @@ class Bench:
     jobs: Jobs
     model: SteppingRunner
     engine: Engine
+    generations: Generations
     held: HeldJobs
     gate: IsolationGate
     store: JobStore
     heartbeat: Heartbeat
 
     def runner(self, *, keyring: KeyRing | None = None, scrubber: Scrubber | None = None) -> JobRunner:
-        content = JobContent(keyring or self.jobs.keyring, scrubber or Scrubber(), ByteTokenizer())
+        content = JobContent(keyring or self.jobs.keyring, scrubber or Scrubber(), ByteTokenizer(), VOCABULARY)
         return JobRunner(
             store=self.store,
             content=content,
-            engine=self.engine,
+            engine=self.generations,
             held=self.held,
             gate=self.gate,
             model_version="fake@1",
@@ -74,17 +80,25 @@ def bench(database: Database, settings: Settings) -> Iterator[Bench]:
     model = SteppingRunner(max_num_seqs=4, step_seconds=0.002)
     held, identity = HeldJobs(LEASE), Identity((0,), fake_model.NAME, "fake@1")
     with Engine(model, decode) as engine:
+        generations = Generations(engine, VOCABULARY)
         heartbeat = Heartbeat(
             database=database,
             settings=settings,
             identity=identity,
             held=held,
-            engine=engine,
+            engine=generations,
             figures=Figures(engine).read,
         )
         jobs = Jobs(database, keyring_of(settings))
         yield Bench(
-            jobs, model, engine, held, IsolationGate(), JobStore(database, identity.worker_id, LEASE), heartbeat
+            jobs,
+            model,
+            engine,
+            generations,
+            held,
+            IsolationGate(),
+            JobStore(database, identity.worker_id, LEASE),
+            heartbeat,
         )
 
 
@@ -103,6 +117,80 @@ def test_a_job_completes_with_its_figures(bench: Bench) -> None:
     assert result.queue_ms >= 0
     assert result.decode_ms > 0
     assert bench.held.fences() == {}
+
+
+def opened_output(jobs: Jobs, job_id: str) -> dict[str, Any]:
+    result = stored_result(jobs, job_id)
+    assert result.output_ciphertext is not None
+    assert result.output_key_id is not None
+    sealed = Sealed(result.output_key_id, result.output_ciphertext)
+    content: dict[str, Any] = json.loads(jobs.keyring.open(sealed, context=f"job:{job_id}:output"))
+    return content
+
+
+def test_a_job_of_n_outputs_is_one_result_and_its_view_shows_all(bench: Bench) -> None:
+    sampling = {"max_tokens": 6, "ignore_eos": True, "temperature": 1.0, "seed": 5, "n": 3}
+    (job_id,) = bench.jobs.submit("Say something.", sampling=sampling)
+    bench.runner().run(job_id)
+    result = stored_result(bench.jobs, job_id)
+    assert (result.prompt_tokens, result.completion_tokens) == (14, 18)
+    shown = view(bench.jobs.keyring, bench.jobs.get(job_id), result)
+    assert shown.choices is not None
+    assert [choice.index for choice in shown.choices] == [0, 1, 2]
+    assert len({choice.output for choice in shown.choices}) == 3
+    assert shown.output == shown.choices[0].output
+    assert {choice.finish_reason for choice in shown.choices} == {"length"}
+
+
+def test_a_failing_output_fails_the_attempt_of_all(bench: Bench) -> None:
+    bench.model.poison.add(ord("!"))
+    (job_id,) = bench.jobs.submit("boom!", sampling={"max_tokens": 4, "n": 2})
+    bench.runner().run(job_id)
+    assert [attempt.error_code for attempt in bench.jobs.attempts(job_id)] == ["generation_failed"]
+    wait_until(lambda: bench.engine.stats().running == 0, why="free rows")
+
+
+def test_cancelling_ends_all_outputs(bench: Bench) -> None:
+    (job_id,) = bench.jobs.submit("Count.", sampling={"max_tokens": 3000, "ignore_eos": True, "n": 2})
+    thread = threading.Thread(target=bench.runner().run, args=(job_id,))
+    thread.start()
+    wait_until(lambda: bench.engine.stats().running == 2, why="two running sequences")
+    bench.jobs.change(job_id, cancel_requested_at=func.now())
+    bench.heartbeat.poll_cancellations()
+    thread.join(10)
+    assert bench.jobs.get(job_id).state == JobState.CANCELLED
+    wait_until(lambda: bench.engine.stats().running == 0, why="free rows")
+
+
+def test_sealed_parameters_are_merged_with_the_clear_ones(bench: Bench) -> None:
+    prompt, said = "Say it.", b"one, two, three"
+    bench.model.scripts[tuple(prompt.encode())] = list(said)
+    job_id, plain_id = bench.jobs.submit(prompt, prompt, max_tokens=len(said))
+    content = {"messages": [{"role": "user", "content": prompt}], "sampling": {"stop": [", t"]}}
+    sealed = bench.jobs.keyring.seal(json.dumps(content).encode(), context=f"job:{job_id}:prompt")
+    bench.jobs.change(job_id, prompt_ciphertext=sealed.blob, prompt_key_id=sealed.key_id)
+    for each in (job_id, plain_id):
+        bench.runner().run(each)
+    assert [bench.jobs.output(each) for each in (job_id, plain_id)] == ["one", "one, two, three"]
+
+
+def test_log_probabilities_are_kept_inside_the_sealed_output_only(bench: Bench) -> None:
+    (job_id,) = bench.jobs.submit(
+        "Say it.", sampling={"max_tokens": 4, "ignore_eos": True, "logprobs": True, "top_logprobs": 2}
+    )
+    bench.runner().run(job_id)
+    content = opened_output(bench.jobs, job_id)["logprobs"]["content"]
+    assert [len(entry["top_logprobs"]) for entry in content] == [2] * 4
+    assert view(bench.jobs.keyring, bench.jobs.get(job_id), stored_result(bench.jobs, job_id)).logprobs is not None
+
+
+def test_what_cannot_be_enforced_ends_the_job_for_good(bench: Bench) -> None:
+    (job_id,) = bench.jobs.submit("Say it.", sampling={"regex": "(a"})
+    bench.runner().run(job_id)
+    job = bench.jobs.get(job_id)
+    assert (job.state, job.error_code, job.attempt) == (JobState.FAILED, "invalid_input", 1)
+    assert "sampling.regex" in str(job.error_message)
+    assert "(a" not in str(job.error_message)
 
 
 def test_personal_data_is_taken_out_before_the_model_sees_it(bench: Bench) -> None:

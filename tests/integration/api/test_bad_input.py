@@ -1,4 +1,5 @@
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,39 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"prompt": CANARY, "sampling": {"stop": [CANARY, ""]}}, "sampling.stop.1"),
     ({"prompt": CANARY, "sampling": {"seed": 2**63}}, "sampling.seed"),
     ({"prompt": CANARY, "sampling": None}, "sampling"),
+    ({"prompt": CANARY, "sampling": {"n": 17}}, "sampling.n"),
+    ({"prompt": CANARY, "sampling": {"num_beams": 2, "n": 3}}, "sampling.n"),
+    ({"prompt": CANARY, "sampling": {"num_beams": 2, "temperature": 1}}, "sampling.num_beams"),
+    ({"prompt": CANARY, "sampling": {"num_beams": 2, "logprobs": True}}, "sampling.num_beams"),
+    ({"prompt": CANARY, "sampling": {"length_penalty": 2}}, "sampling.length_penalty"),
+    ({"prompt": CANARY, "sampling": {"adapter": f"../{CANARY}"}}, "sampling.adapter"),
+    ({"prompt": CANARY, "sampling": {"top_logprobs": 2}}, "sampling.top_logprobs"),
+    ({"prompt": CANARY, "sampling": {"logprobs": True, "top_logprobs": 21}}, "sampling.top_logprobs"),
+    ({"prompt": CANARY, "sampling": {"logprobs": 1}}, "sampling.logprobs"),
+    ({"prompt": CANARY, "sampling": {"logit_bias": {"5": 101}}}, "sampling.logit_bias.5"),
+    ({"prompt": CANARY, "sampling": {"logit_bias": {"5": "1"}}}, "sampling.logit_bias.5"),
+    ({"prompt": CANARY, "sampling": {"logit_bias": {"-5": 1}}}, "sampling.logit_bias.-5"),
+    ({"prompt": CANARY, "sampling": {"logit_bias": {"9" * 5000: 1}}}, "sampling.logit_bias"),
+    ({"prompt": CANARY, "sampling": {"logit_bias": {"258": 1}}}, "sampling.logit_bias"),
+    ({"prompt": CANARY, "sampling": {"logit_bias": {str(i): 1 for i in range(301)}}}, "sampling.logit_bias"),
+    ({"prompt": CANARY, "sampling": {"stop_token_ids": [258]}}, "sampling.stop_token_ids"),
+    ({"prompt": CANARY, "sampling": {"stop": f"{CANARY}\0"}}, "sampling.stop"),
+    ({"prompt": CANARY, "sampling": {"choice": []}}, "sampling.choice"),
+    ({"prompt": CANARY, "sampling": {"choice": [CANARY, ""]}}, "sampling.choice.1"),
+    ({"prompt": CANARY, "sampling": {"choice": [f"{CANARY}\ud800"]}}, "sampling.choice.0"),
+    ({"prompt": CANARY, "sampling": {"choice": [CANARY], "regex": CANARY}}, "sampling.choice"),
+    ({"prompt": CANARY, "sampling": {"choice": [CANARY], "stop": [CANARY]}}, "sampling.choice"),
+    ({"prompt": CANARY, "sampling": {"regex": f"{CANARY}("}}, "sampling.regex"),
+    ({"prompt": CANARY, "sampling": {"regex": f"(?={CANARY})"}}, "sampling.regex"),
+    ({"prompt": CANARY, "sampling": {"regex": "a" * 4097}}, "sampling.regex"),
+    ({"prompt": CANARY, "sampling": {"regex": f"{CANARY}\0"}}, "sampling.regex"),
+    ({"prompt": CANARY, "sampling": {"response_format": {"type": CANARY}}}, "sampling.response_format.type"),
+    (
+        {"prompt": CANARY, "sampling": {"response_format": {"type": "json_schema"}}},
+        "sampling.response_format.json_schema",
+    ),
+    ({"prompt": CANARY, "response_format": {"type": "text"}, "sampling": {"regex": "("}}, "sampling.regex"),
+    ({"prompt": CANARY, "response_format": {"type": "json_object"}, "sampling": {"stop": "x"}}, "response_format"),
     ({"prompt": CANARY, "priority": CANARY}, "priority"),
     ({"prompt": CANARY, "deadline": CANARY}, "deadline"),
     ({"prompt": CANARY, "deadline": "2099-01-01T00:00:00"}, "deadline"),
@@ -76,6 +110,78 @@ def test_a_bad_field_is_named_and_not_quoted(api: Api, body: dict[str, Any], par
     assert api.get("/v1/jobs").json()["data"] == []
 
 
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string", "title": CANARY}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {CANARY: schema}}
+    return schema
+
+
+def branching(name: str) -> dict[str, Any]:
+    return {"anyOf": [{"type": "object", "properties": {f"{name}{i}": {"type": "string"}}} for i in range(8)]}
+
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "no such type": {"type": CANARY},
+    "keyword that cannot be enforced": {"type": "object", "not": {"const": CANARY}},
+    "unknown format": {"type": "string", "format": CANARY},
+    "refers to itself": {"$ref": "#"},
+    "refers to nothing": {"$ref": f"#/$defs/{CANARY}"},
+    "refers to another host": {"$ref": f"http://127.0.0.1:1/{CANARY}"},
+    "nothing satisfies it": {"type": "string", "minLength": 2, "maxLength": 1, "title": CANARY},
+    "bad pattern": {"type": "string", "pattern": f"{CANARY}("},
+    "nested too deeply": nested(40),
+    "too long": {"enum": [f"{CANARY}{i}" for i in range(5000)]},
+    "explodes": {"allOf": [branching(f"{CANARY}{i}") for i in range(6)]},
+    "switches of the library": {"type": "object", "x-guidance": {"lenient": True}, CANARY: 1},
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_that_cannot_be_enforced_is_refused_and_not_quoted(api: Api, name: str) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMAS[name]}}
+    answer = api.post("/v1/jobs", {"prompt": CANARY, "sampling": {"response_format": wanted}})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"].startswith("sampling.response_format")
+    assert CANARY not in answer.text
+    assert len(answer.text) < 500
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"regex": "(x+x+)+y"},
+        {"regex": "(((a{1,100}){1,100}){1,100}){1,100}"},
+        {"regex": "(.*a.{500})b"},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": {"enum": list(range(9000))}},
+            }
+        },
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {
+                    "name": "x",
+                    "schema": {
+                        "$defs": {
+                            "n": {"type": "object", "properties": {"c": {"$ref": "#/$defs/n"}}, "required": ["c"]}
+                        },
+                        "$ref": "#/$defs/n",
+                    },
+                },
+            }
+        },
+    ],
+)
+def test_what_blows_up_elsewhere_is_answered_at_once(api: Api, sampling: dict[str, Any]) -> None:
+    other = api.key_with("submit")
+    begun = time.thread_time()
+    assert api.post("/v1/jobs", {"prompt": "x", "sampling": sampling}, key=other).status_code in {202, 400}
+    assert time.thread_time() - begun < 5
+
+
 RAW = [
     (b"", None),
     (b"{", None),
@@ -93,6 +199,7 @@ RAW = [
     (b'{"prompt": "x", "prompt": "y"}', "prompt"),
     (b"[" * 100_000, None),
     (b'{"metadata":' * 150 + b"1" + b"}" * 150, "metadata.metadata"),
+    (b'{"prompt": "x", "sampling":' + b'{"response_format":' * 300 + b"1" + b"}" * 301, None),
 ]
 
 
@@ -100,6 +207,12 @@ RAW = [
 def test_what_is_not_strict_json_is_refused(api: Api, raw: bytes, param: str | None) -> None:
     answer = api.post("/v1/jobs", content=raw, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+def test_a_body_beyond_what_is_read_says_so(api: Api) -> None:
+    raw = b'{"prompt": "x", "sampling":' + b'{"response_format":' * 300 + b"1" + b"}" * 301
+    answer = api.post("/v1/jobs", content=raw, headers={"Content-Type": "application/json"})
+    assert "nested too deeply" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])

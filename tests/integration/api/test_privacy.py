@@ -118,3 +118,28 @@ def test_every_answer_carries_an_identifier_and_guards_the_browser(api: Api) -> 
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert "access-control-allow-origin" not in answer.headers
         assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"stop": [CANARY]},
+        {"regex": CANARY},
+        {"choice": [CANARY]},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "description": CANARY, "schema": {"const": CANARY}},
+            }
+        },
+    ],
+)
+def test_texts_in_sampling_stand_nowhere_in_clear(
+    api: Api, redis_client: "redis.Redis", logs: io.StringIO, sampling: dict[str, object]
+) -> None:
+    job = api.post("/v1/jobs", {"prompt": "x", "sampling": sampling}).json()
+    assert wait_until(lambda: api.count("outbox") == 0, 10)
+    assert job["id"].encode() in redis_dump(redis_client)
+    assert_absent(redis_dump(redis_client), CANARY)
+    assert_absent(table_dump(api), CANARY)
+    assert CANARY not in logs.getvalue()

@@ -1,3 +1,4 @@
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from sqlalchemy import select, text
 
 from shared.crypto import Sealed
 from shared.models import Job
+from shared.sampling import SamplingParams
 from tests.integration.api.caller import Api
 from tests.integration.api.conftest import Serve
 from tests.integration.api.tiny_model import CONTEXT, TOKENS_AROUND_A_PROMPT
@@ -24,7 +26,7 @@ def test_a_submission_is_queued_and_described(api: Api) -> None:
     deadline = datetime(2099, 1, 2, 3, 4, 5, tzinfo=UTC)
     body = {
         "prompt": "Say hello.",
-        "sampling": {"max_tokens": 7, "stop": ["\n"]},
+        "sampling": {"max_tokens": 7, "top_k": 5},
         "priority": "high",
         "deadline": deadline.isoformat(),
         "metadata": {"document": "42"},
@@ -38,7 +40,7 @@ def test_a_submission_is_queued_and_described(api: Api) -> None:
     assert job["deadline"] == "2099-01-02T03:04:05Z"
     row = stored(api, job["id"])
     assert row.sampling["max_tokens"] == 7
-    assert row.sampling["stop"] == ["\n"]
+    assert row.sampling["top_k"] == 5
     assert row.correlation_id == "trace-0042"
     assert api.count("audit_event WHERE event = 'job.submitted'") == 1
 
@@ -50,6 +52,36 @@ def test_the_prompt_is_sealed_as_messages(api: Api) -> None:
     opened = api.keyring.open(Sealed(row.prompt_key_id, row.prompt_ciphertext), context=f"job:{row.id}:prompt")
     assert opened == b'{"messages": [{"role": "user", "content": "Say hello."}]}'
     assert row.prompt_characters == len("Say hello.")
+
+
+SEALED: list[dict[str, Any]] = [
+    {"stop": ["END", "\n"], "stop_token_ids": [5], "logit_bias": {"7": -1.5}},
+    {"regex": "[a-z]+"},
+    {"choice": ["yes", "no"]},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "integer"}}}},
+]
+
+
+@pytest.mark.parametrize("sampling", SEALED)
+def test_what_is_text_in_sampling_is_sealed_with_the_prompt(api: Api, sampling: dict[str, Any]) -> None:
+    row = stored(api, api.submit(sampling={**sampling, "temperature": 0.5})["id"])
+    assert not set(sampling) & set(row.sampling)
+    assert row.prompt_ciphertext is not None
+    assert row.prompt_key_id is not None
+    opened = api.keyring.open(Sealed(row.prompt_key_id, row.prompt_ciphertext), context=f"job:{row.id}:prompt")
+    sealed = json.loads(opened)["sampling"]
+    whole = SamplingParams.model_validate(row.sampling | sealed)
+    assert whole == SamplingParams.model_validate({**sampling, "temperature": 0.5, "max_tokens": whole.max_tokens})
+
+
+def test_a_response_format_beside_sampling_is_one_in_sampling(api: Api) -> None:
+    wanted = {"type": "json_object"}
+    row = stored(api, api.submit(response_format=wanted, sampling={"seed": 3})["id"])
+    assert row.sampling["seed"] == 3
+    assert row.prompt_ciphertext is not None
+    assert row.prompt_key_id is not None
+    opened = api.keyring.open(Sealed(row.prompt_key_id, row.prompt_ciphertext), context=f"job:{row.id}:prompt")
+    assert json.loads(opened)["sampling"]["response_format"]["type"] == "json_object"
 
 
 def test_unix_seconds_are_a_deadline_too(api: Api) -> None:
