@@ -9,7 +9,7 @@ from shared.settings import Settings
 
 PROCESS_BYTES = 256 * MIB  # Python, its libraries, and the activations of a step
 USABLE_SHARE = 0.9  # of the machine's memory, for all workers together
-SLACK = 1.15
+SLACK = 1.3  # what the reckoning does not know: arenas, fragments
 
 
 @dataclass(frozen=True)

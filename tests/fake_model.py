@@ -14,20 +14,25 @@ from workers.engine.model_runner import Logits
 
 NAME = "fake"
 POISON = "\x07"
+GREEDY = "\x06"
+GREEDY_BYTES = 600 << 20
 
 
 class SteppingRunner(FakeRunner):
-    """Each step lasts `step_seconds`; a prompt with `POISON` in it kills the process at once."""
+    """Each step lasts `step_seconds`; a prompt with `POISON` kills the process at once, `GREEDY` takes its memory."""
 
     def __init__(self, max_num_seqs: int, step_seconds: float) -> None:
         super().__init__(max_num_seqs, max_model_len=4096)
         self.step_seconds = step_seconds
         self.seen: list[str] = []
+        self.hoard = b""
 
     def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
         self.seen.append(decode(list(token_ids)))
         if ord(POISON) in token_ids:
             os.kill(os.getpid(), signal.SIGKILL)
+        if ord(GREEDY) in token_ids:
+            self.hoard = b"x" * GREEDY_BYTES
         return super().prefill(row, token_ids, position)
 
     def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:

@@ -6,14 +6,16 @@ import psutil
 
 from shared.models import JsonObject
 from workers.engine.serving import Serving
+from workers.engine.sleeping_runner import SleepingRunner
+from workers.memory_watch import proportional_bytes
 
 
 class Figures:
     """Figures of this process and its engine; rates are over the time since the last call. One caller only."""
 
-    def __init__(self, engine: Serving) -> None:
-        """Begin counting."""
-        self._engine = engine
+    def __init__(self, engine: Serving, memory_limit: int | None = None) -> None:
+        """Begin counting; `memory_limit` in bytes is told along."""
+        self._engine, self._memory_limit = engine, memory_limit
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call has nothing to compare with and says 0
         self._seen_at = time.monotonic()
@@ -21,13 +23,16 @@ class Figures:
 
     def read(self) -> JsonObject:
         """Return the present figures."""
-        stats = self._engine.stats()
+        stats, runner = self._engine.stats(), self._engine.runner
         return {
             "cpu_percent": self._process.cpu_percent(),
             "rss_bytes": self._process.memory_info().rss,
+            "pss_bytes": proportional_bytes(),
+            "memory_limit_bytes": self._memory_limit,
+            "model": "unloaded" if isinstance(runner, SleepingRunner) and runner.asleep else "loaded",
             "runner": "genai" if stats.on_genai else "continuous",
             "genai_bytes": stats.genai_bytes,
-            "kv_bytes": self._engine.runner.kv_bytes,
+            "kv_bytes": runner.kv_bytes,
             "slots": stats.max_num_seqs,
             "running": stats.running,
             "waiting": stats.waiting,

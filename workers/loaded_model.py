@@ -1,12 +1,13 @@
 """A model ready to serve: verified against its manifest, loaded, its tokenizer beside it."""
 
 from dataclasses import dataclass
+from functools import partial
 
-import psutil
 import structlog
 
 from shared import model_registry
 from shared.errors import ConfigurationError, ModelUnsupportedError
+from shared.memory import available_bytes
 from shared.model_registry import ModelVersion
 from shared.settings import Settings
 from shared.tokenizer import ChatTokenizer
@@ -16,6 +17,7 @@ from workers.engine.detokenizer import Decode
 from workers.engine.genai_engine import GenaiConfig, GenaiEngine
 from workers.engine.router import Router
 from workers.engine.serving import Serving
+from workers.engine.sleeping_runner import SleepingRunner
 from workers.engine.structured import Vocabulary
 from workers.job_content import Tokenizer
 
@@ -54,7 +56,7 @@ def _continuous(version: ModelVersion, settings: Settings, threads: int, decode:
         max_num_seqs=settings.max_num_seqs, max_model_len=settings.max_model_len, intra_op_num_threads=threads
     )
     try:
-        runner = ContinuousRunner(version.path, limits)
+        runner = SleepingRunner(partial(ContinuousRunner, version.path, limits))
     except ModelUnsupportedError as refusal:
         log.warning("model served by onnxruntime-genai, one job at a time", model=version.name, reason=refusal.message)
         return None
@@ -67,7 +69,7 @@ def _engine_config(runner: ModelRunner, settings: Settings) -> EngineConfig:
     Raises:
         ConfigurationError: the memory set aside for reuse and preemption is not free.
     """
-    wanted, available = settings.prefix_cache_mb + settings.kv_swap_mb, psutil.virtual_memory().available >> 20
+    wanted, available = settings.prefix_cache_mb + settings.kv_swap_mb, available_bytes() >> 20
     if wanted > available:
         raise ConfigurationError(
             f"prefix_cache_mb and kv_swap_mb ask for {wanted} MiB and {available} MiB are free; lower one of them",

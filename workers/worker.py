@@ -11,7 +11,9 @@ from workers.consumer import Consumer
 from workers.engine.serving import Serving
 from workers.heartbeat import Heartbeat
 from workers.held_jobs import HeldJobs
+from workers.idle_unload import IdleUnload
 from workers.isolation_gate import IsolationGate
+from workers.memory_watch import MemoryWatch
 from workers.stop_signals import StopSignals
 
 log = structlog.get_logger(__name__)
@@ -31,6 +33,8 @@ class Worker:
     held: HeldJobs
     gate: IsolationGate
     signals: StopSignals
+    idle: IdleUnload
+    memory: MemoryWatch
     drain_timeout: timedelta
 
     def run(self) -> bool:
@@ -51,10 +55,20 @@ class Worker:
             log.info("worker ready", slots=self.engine.config.max_num_seqs)
         while not self.signals.asked:
             self._tick()
-            if not self.consumer.alive:
-                log.error("the consumer ended by itself; the process stops, to be started again")
+            self.idle.tick()
+            if not self._fit():
                 return False
         return True
+
+    def _fit(self) -> bool:
+        """Return whether to go on; otherwise the process drains and ends, to be started again."""
+        if not self.consumer.alive:
+            log.error("the consumer ended by itself; the process stops, to be started again")
+            return False
+        if self.idle.broken:
+            log.error("the model could not be loaded again; the process stops, to be started again")
+            return False
+        return not self.memory.exceeded()
 
     def _tick(self) -> None:
         time.sleep(TICK_SECONDS)

@@ -62,3 +62,13 @@ def test_a_rotated_key_is_welcome(worker_settings: Settings, fleet_key: str) -> 
 def test_an_empty_fleet_takes_any_key(worker_settings: Settings) -> None:
     with pytest.raises(Loaded):
         start(worker_settings, generate_key())
+
+
+@pytest.mark.usefixtures("database")
+def test_a_worker_that_would_not_fit_its_memory_does_not_load(worker_settings: Settings) -> None:
+    tight = worker_settings.model_copy(update={"worker_memory_mb": 500})
+    with pytest.raises(ConfigurationError, match=r"other caches 768.*lower prefix_cache_mb or kv_swap_mb") as caught:
+        start(tight, generate_key())
+    assert caught.value.field == "worker_memory_mb"
+    with pytest.raises(Loaded):
+        start(tight.model_copy(update={"prefix_cache_mb": 64, "kv_swap_mb": 64}), generate_key())

@@ -71,7 +71,7 @@ def test_by_default_it_is_a_share_of_what_there_is(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("shared.worker_memory.total_bytes", lambda: 100_000 * MIB)
     monkeypatch.setattr("shared.worker_memory.available_bytes", lambda: 50_000 * MIB)
     assert WORKER.limit(Settings(), workers=10) == 9_000 * MIB
-    assert WORKER.limit(Settings(), workers=1000) == round(1.15 * WORKER.total)
+    assert WORKER.limit(Settings(), workers=1000) == round(1.3 * WORKER.total)
     monkeypatch.setattr("shared.worker_memory.available_bytes", lambda: 800 * MIB)
     with pytest.raises(ConfigurationError, match="the memory free is 800 MiB; lower max_num_seqs"):
         WORKER.limit(Settings(), workers=10)
