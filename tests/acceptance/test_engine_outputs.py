@@ -16,6 +16,7 @@ from shared.tokenizer import ChatTokenizer
 from tests.genai_oracle import GenaiOracle
 from workers.engine import Engine, GenerationOutput, GenerationRequest
 from workers.engine.continuous_runner import ContinuousRunner, RunnerConfig
+from workers.engine.kv_cache import KvDtype
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -32,10 +33,14 @@ def mixed_prompts() -> list[list[int]]:
 
 
 def generate(
-    directory: Path, jobs: Sequence[tuple[list[int], SamplingParams]], rows: int, max_model_len: int = 1024
+    directory: Path,
+    jobs: Sequence[tuple[list[int], SamplingParams]],
+    rows: int,
+    max_model_len: int = 1024,
+    kv_dtype: KvDtype = "int8",
 ) -> list[GenerationOutput]:
     decode = ChatTokenizer.from_directory(directory).decode
-    runner = ContinuousRunner(directory, RunnerConfig(rows, max_model_len, 1))
+    runner = ContinuousRunner(directory, RunnerConfig(rows, max_model_len, 1, kv_dtype))
     with Engine(runner, decode) as engine:
         futures = [
             engine.submit(GenerationRequest(str(index), prompt, params)) for index, (prompt, params) in enumerate(jobs)
@@ -60,7 +65,7 @@ def test_sixteen_mixed_prompts_are_the_same_alone_and_together(model_dir_int8: P
 
 def test_float32_is_equal_to_genai_and_to_the_reference(model_dir_fp32: Path) -> None:
     jobs = [(case["prompt_ids"], SamplingParams(max_tokens=len(case["greedy_ids"]))) for case in REFERENCE]
-    outputs = generate(model_dir_fp32, jobs, rows=6)
+    outputs = generate(model_dir_fp32, jobs, rows=6, kv_dtype="float32")
     oracle = GenaiOracle(model_dir_fp32)
     for case, output in zip(REFERENCE, outputs, strict=True):
         expected = case["greedy_ids"]
@@ -73,7 +78,7 @@ def test_float32_is_equal_to_genai_and_to_the_reference(model_dir_fp32: Path) ->
 def test_a_prompt_of_1024_tokens_is_served_and_equal_to_genai(model_dir_fp32: Path) -> None:
     question = REFERENCE[0]["prompt_ids"]
     prompt = (mixed_prompts()[-1] * 2)[: 1024 - len(question)] + question
-    (output,) = generate(model_dir_fp32, [(prompt, SamplingParams(max_tokens=8))], 1, 1032)
+    (output,) = generate(model_dir_fp32, [(prompt, SamplingParams(max_tokens=8))], 1, 1032, "float32")
     assert (output.prompt_tokens, output.completion_tokens) == (1024, 8)
     assert list(output.token_ids) == GenaiOracle(model_dir_fp32).greedy(prompt, 8)
 
@@ -99,7 +104,7 @@ def test_a_graph_that_differs_from_its_configuration_is_refused(model_dir_int8: 
     config["model"]["decoder"]["head_size"] = 32
     (tmp_path / "genai_config.json").unlink()
     (tmp_path / "genai_config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(ModelUnsupportedError, match="heads of 32"):
+    with pytest.raises(ModelUnsupportedError, match="of 32 gets 960 channels"):
         ContinuousRunner(tmp_path, RunnerConfig(1, 64, 1))
 
 

@@ -23,6 +23,16 @@ class KvBlock:
         return sum(array.nbytes for array in self.arrays)
 
 
+@dataclass(frozen=True, slots=True)
+class RowTokens:
+    """Tokens to append to `row`, which holds `position` tokens already."""
+
+    row: int
+    token_ids: Sequence[int]
+    position: int
+    wants_logits: bool = True
+
+
 class ModelRunner(Protocol):
     """Computes steps on rows of a KV cache. Holds no lengths: positions come with each call, so a call may be retried.
 

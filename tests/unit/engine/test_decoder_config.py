@@ -33,7 +33,8 @@ def test_names_and_shapes_come_from_the_file(tmp_path: Path) -> None:
     assert found.graph_inputs == {"ids", "mask", "k0", "k1", "v0", "v1"}
     assert found.path == tmp_path / "m.onnx"
     assert found.eos_token_ids == {2}
-    assert found.kv_shape.bytes_per_token == 2 * 2 * 3 * 4 * 4
+    assert found.kv_shape.bytes_per_token("float32") == 2 * 2 * 3 * 4 * 4
+    assert found.kv_shape.bytes_per_token("int8") == 2 * 2 * 3 * (4 + 4)
 
 
 def test_position_ids_and_several_end_tokens(tmp_path: Path) -> None:

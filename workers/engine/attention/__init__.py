@@ -1,0 +1,1 @@
+"""Attention over quantised KV rows, compiled for the processor it runs on."""
