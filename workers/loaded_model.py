@@ -58,7 +58,8 @@ def _continuous(version: ModelVersion, settings: Settings, threads: int, decode:
     try:
         runner = SleepingRunner(partial(ContinuousRunner, version.path, limits))
     except ModelUnsupportedError as refusal:
-        log.warning("model served by onnxruntime-genai, one job at a time", model=version.name, reason=refusal.message)
+        # The reason is about the model's files; as a field of its own it would be dropped.
+        log.warning(f"onnxruntime-genai serves the model, one job at a time: {refusal.message}", model=version.name)
         return None
     return Engine(runner, decode, _engine_config(runner, settings))
 

@@ -157,7 +157,7 @@ class GenaiProcess:
                 self._end_if_idle(child)
         with self._lock:  # not while somebody reads from it: the number may soon be another file's
             child.connection.close()
-        log.info("genai child ended", pid=child.process.pid, status=status)
+        log.info("genai child ended", pid=child.process.pid, exit_code=status)
 
     def _end_if_idle(self, child: _Child) -> None:
         # Under the lock no call can begin, so none is cut off.
