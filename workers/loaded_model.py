@@ -59,7 +59,8 @@ def _continuous(version: ModelVersion, settings: Settings, threads: int, decode:
         runner = SleepingRunner(partial(ContinuousRunner, version.path, limits))
     except ModelUnsupportedError as refusal:
         # The reason is about the model's files; as a field of its own it would be dropped.
-        log.warning(f"onnxruntime-genai serves the model, one job at a time: {refusal.message}", model=version.name)
+        event = f"onnxruntime-genai serves the model, one job at a time: {refusal.message}"
+        log.warning(event, model=version.name)
         return None
     return Engine(runner, decode, _engine_config(runner, settings))
 
