@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.engine.attention.microkernel import LANES, product
-from workers.engine.attention.vectors import compiled, exponentials, multiply_by, quantise, rotate, widen
+from workers.engine.attention.vectors import compiled, exponentials, quantise, rotate, widen
 from workers.engine.kv_cache import BLOCK_TOKENS, KvLayer
 
 TILE = 4  # queries of a prompt that read keys and values together
 _WIDEN_FROM = 8  # queries of one row from which on converting its int8 once is cheaper than at each reading
 _ROWS = 3  # of a product: with 32 columns their sums fill the registers of AVX2
 _FLOAT_BYTES = 4
+_NEAR_TOKENS = 64  # whose values fit the first-level cache
 
 _int8_rows = product(_ROWS, BLOCK_TOKENS, quantised=True)
 _int8_row = product(1, BLOCK_TOKENS, quantised=True)
@@ -62,25 +63,25 @@ class _Scratch(NamedTuple):
 
 
 @compiled
-def _multiply(left, right, target, rows, terms):
+def _multiply(left, right, target, rows, terms, more):
     """Write `target[rows, 32] = left[rows, terms] @ right[terms, 32]`; each is an address and a stride in elements.
 
-    `right` has a third member: whether it is int8.
+    `right` has a third member: whether it is int8. Where `more` is not 0 the product is added to `target`.
     """
     (a, a_stride), (b, b_stride, quantised), (c, c_stride) = left, right, target
     row = 0
     while row < rows:
         if row + _ROWS <= rows:
             if quantised:
-                _int8_rows(a, a_stride, b, b_stride, c, c_stride, terms)
+                _int8_rows(a, a_stride, b, b_stride, c, c_stride, terms, more)
             else:
-                _float_rows(a, a_stride, b, b_stride, c, c_stride, terms)
+                _float_rows(a, a_stride, b, b_stride, c, c_stride, terms, more)
             done = _ROWS
         else:
             if quantised:
-                _int8_row(a, a_stride, b, b_stride, c, c_stride, terms)
+                _int8_row(a, a_stride, b, b_stride, c, c_stride, terms, more)
             else:
-                _float_row(a, a_stride, b, b_stride, c, c_stride, terms)
+                _float_row(a, a_stride, b, b_stride, c, c_stride, terms, more)
             done = 1
         row += done
         a += done * a_stride * _FLOAT_BYTES
@@ -88,15 +89,15 @@ def _multiply(left, right, target, rows, terms):
 
 
 @compiled
-def _multiply_few(left, right, target, rows, terms):
+def _multiply_few(left, right, target, rows, terms, more):
     """Do as `_multiply` for 8 columns: heads whose size is no multiple of 32 have some left."""
     (a, a_stride), (b, b_stride, quantised), (c, c_stride) = left, right, target
     for row in range(rows):
         from_row, to_row = a + row * a_stride * _FLOAT_BYTES, c + row * c_stride * _FLOAT_BYTES
         if quantised:
-            _int8_few(from_row, a_stride, b, b_stride, to_row, c_stride, terms)
+            _int8_few(from_row, a_stride, b, b_stride, to_row, c_stride, terms, more)
         else:
-            _float_few(from_row, a_stride, b, b_stride, to_row, c_stride, terms)
+            _float_few(from_row, a_stride, b, b_stride, to_row, c_stride, terms, more)
 
 
 @compiled
@@ -125,13 +126,13 @@ def _append(qkv, rows, positions, cosines, sines, interleaved, keys, key_scales,
 def _weights_of(scores, row, length, longest, head, scratch):
     """Turn the scores of one query into weights of the `length` tokens it sees; those up to `longest` weigh nothing."""
     weights = scores[row, :length]
-    if head.key_scales.size:
-        multiply_by(weights, head.key_scales)
-    share = np.float32(1) / exponentials(weights, scratch.exponents, scratch.powers)
-    for i in range(length):
-        weights[i] *= share
+    share = np.float32(1) / exponentials(weights, head.key_scales, scratch.exponents, scratch.powers)
     if head.value_scales.size:
-        multiply_by(weights, head.value_scales)
+        for i in range(length):
+            weights[i] *= share * head.value_scales[i]
+    else:
+        for i in range(length):
+            weights[i] *= share
     scores[row, length:longest] = 0
 
 
@@ -144,19 +145,21 @@ def _attend_tile(rows, head, first_length, group, scratch):
     for block in range(-(-longest // BLOCK_TOKENS)):
         right = (head.keys + block * BLOCK_TOKENS * size * element, BLOCK_TOKENS, head.int8)
         target = (scores.ctypes.data + block * BLOCK_TOKENS * _FLOAT_BYTES, stride)
-        _multiply((queries.ctypes.data, size), right, target, rows, size)
+        _multiply((queries.ctypes.data, size), right, target, rows, size, 0)
     for row in range(rows):
         _weights_of(scores, row, first_length + row // group, longest, head, scratch)
-    column = 0
-    while column < size:
-        right = (head.values + column * element, size, head.int8)
-        target = (outputs.ctypes.data + column * _FLOAT_BYTES, size)
-        if column + BLOCK_TOKENS <= size:
-            _multiply((scores.ctypes.data, stride), right, target, rows, longest)
-            column += BLOCK_TOKENS
-        else:
-            _multiply_few((scores.ctypes.data, stride), right, target, rows, longest)
-            column += LANES
+    for first in range(0, longest, _NEAR_TOKENS):  # values are read once per piece, while they are near
+        left, terms = (scores.ctypes.data + first * _FLOAT_BYTES, stride), min(_NEAR_TOKENS, longest - first)
+        values, column = head.values + first * size * element, 0
+        while column < size:
+            right = (values + column * element, size, head.int8)
+            target = (outputs.ctypes.data + column * _FLOAT_BYTES, size)
+            if column + BLOCK_TOKENS <= size:
+                _multiply(left, right, target, rows, terms, first)
+                column += BLOCK_TOKENS
+            else:
+                _multiply_few(left, right, target, rows, terms, first)
+                column += LANES
 
 
 @compiled

@@ -31,15 +31,26 @@ class _Product:
         self._sums = [[cgutils.alloca_once(builder, _VECTOR) for _ in range(self._vectors)] for _ in range(rows)]
         self._fma = cgutils.get_or_insert_function(builder.module, _FMA, f"llvm.fma.v{LANES}f32")
 
-    def emit(self, left: "_Matrix", right: "_Matrix", target: "_Matrix", terms: Any) -> None:  # noqa: ANN401  # llvmlite ships no types
-        for totals in self._sums:
-            for total in totals:
-                self._builder.store(ir.Constant(_VECTOR, [0.0] * LANES), total)
+    def emit(self, left: "_Matrix", right: "_Matrix", target: "_Matrix", terms: Any, more: Any) -> None:  # noqa: ANN401  # llvmlite ships no types
+        self._start(target, more)
         with cgutils.for_range(self._builder, terms) as loop:
             self._add_term(left, right, loop.index)
         for row, totals in enumerate(self._sums):
             for vector, total in enumerate(totals):
                 target.store(row, vector * LANES, self._builder.load(total))
+
+    def _start(self, target: "_Matrix", more: Any) -> None:  # noqa: ANN401  # as above
+        builder = self._builder
+        with builder.if_else(builder.icmp_signed("!=", more, ir.Constant(more.type, 0))) as (continued, fresh):
+            with continued:
+                self._set_sums(target.load)
+            with fresh:
+                self._set_sums(lambda _row, _column: ir.Constant(_VECTOR, [0.0] * LANES))
+
+    def _set_sums(self, value: Callable[[int, int], Any]) -> None:
+        for row, totals in enumerate(self._sums):
+            for vector, total in enumerate(totals):
+                self._builder.store(value(row, vector * LANES), total)
 
     def _add_term(self, left: "_Matrix", right: "_Matrix", term: Any) -> None:  # noqa: ANN401  # as above
         builder = self._builder
@@ -85,26 +96,27 @@ class _Matrix:
 
 
 def product(rows: int, columns: int, *, quantised: bool) -> Callable[..., None]:
-    """Return a function for compiled code: `(a, a_stride, b, b_stride, c, c_stride, terms)`.
+    """Return a function for compiled code: `(a, a_stride, b, b_stride, c, c_stride, terms, more)`.
 
-    It writes `C[rows, columns] = A[rows, terms] @ B[terms, columns]`. A, B and C are addresses, strides count
+    It writes `C[rows, columns] = A[rows, terms] @ B[terms, columns]`, or adds it to C where `more` is not 0. A, B and C are addresses, strides count
     elements; A and C are float32, B is int8 where `quantised`, else float32. `rows * columns` of at most 96 fit the
     sixteen vector registers of AVX2; `columns` is a multiple of 8.
     """
 
     @intrinsic
-    def call(context: Any, a: Any, lda: Any, b: Any, ldb: Any, c: Any, ldc: Any, terms: Any) -> Any:  # noqa: ANN401, ARG001, PLR0913, PLR0917  # numba's protocol
+    def call(context: Any, a: Any, lda: Any, b: Any, ldb: Any, c: Any, ldc: Any, terms: Any, more: Any) -> Any:  # noqa: ANN401, ARG001, PLR0913, PLR0917  # numba's protocol
         def generate(context: Any, builder: Builder, _signature: Any, values: Any) -> Any:  # noqa: ANN401  # the same
-            a, a_stride, b, b_stride, c, c_stride, terms = values
+            a, a_stride, b, b_stride, c, c_stride, terms, more = values
             _Product(builder, rows, columns).emit(
                 _Matrix(builder, a, a_stride),
                 _Matrix(builder, b, b_stride, quantised=quantised),
                 _Matrix(builder, c, c_stride),
                 terms,
+                more,
             )
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 7), generate
+        return types.void(*[types.intp] * 8), generate
 
     function: Callable[..., None] = call
     return function

@@ -60,11 +60,14 @@ def quantise(source, target):
 
 
 @compiled
-def exponentials(scores, exponents, powers):
-    """Replace `scores` by exp(scores - max) and return their sum.
+def exponentials(scores, scales, exponents, powers):
+    """Multiply `scores` by `scales`, where there are any, replace them by exp(score - max) and return their sum.
 
     `exponents` is int32 scratch of at least that size, `powers` the same memory seen as float32.
     """
+    if scales.size:
+        for i in range(scores.size):
+            scores[i] *= scales[i]
     peak = scores[0]
     for score in scores:
         peak = max(peak, score)
@@ -82,13 +85,6 @@ def exponentials(scores, exponents, powers):
         scores[i] *= powers[i]
         total += scores[i]
     return total
-
-
-@compiled
-def multiply_by(values, factors):
-    """Multiply `values` [n] by the first n of `factors`, in place."""
-    for i in range(values.size):
-        values[i] *= factors[i]
 
 
 @compiled
