@@ -15,6 +15,7 @@ MODULES = (
     "cli.commands_jobs",
     "cli.commands_models",
     "cli.commands_doctor",
+    "cli.commands_tune",
     "cli.commands_run",
 )
 
