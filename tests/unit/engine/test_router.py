@@ -1,5 +1,6 @@
 """Each job goes to the runner that can serve it."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ def test_jobs_of_both_are_cancelled_drained_and_handed_back(router: Router, runn
     with pytest.raises(CancelledError):
         beams.result(0)
     assert not router.cancel("beams")
+    while not runner.calls:  # it must be running, not waiting, to be cut short
+        time.sleep(0.005)
     assert not router.drain(0)
     with pytest.raises(WorkerStoppingError):
         plain.result(0)
