@@ -128,6 +128,11 @@ def _memory_limit(version: ModelVersion, settings: Settings, cores: tuple[int, .
     return WorkerMemory.planned(version.manifest, settings).limit(settings, workers)
 
 
+def _concurrency(slots: int) -> int:
+    """Return the jobs a worker holds: more than it computes, so that a free slot is filled at once."""
+    return slots + max(2, slots // 4)
+
+
 def _compose(settings: Settings, signals: StopSignals, parts: _Parts) -> Worker:
     database, identity, model = parts.database, parts.identity, parts.model
     held, gate = HeldJobs(settings.lease), IsolationGate()
@@ -155,7 +160,7 @@ def _compose(settings: Settings, signals: StopSignals, parts: _Parts) -> Worker:
         parts.celery,
         name=identity.worker_id,
         queue=queue_for(identity.model),
-        concurrency=model.engine.config.max_num_seqs,
+        concurrency=_concurrency(model.engine.config.max_num_seqs),
     )
     return Worker(
         engine=model.engine,

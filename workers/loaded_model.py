@@ -53,7 +53,11 @@ class LoadedModel:
 def _continuous(version: ModelVersion, settings: Settings, threads: int, decode: Decode) -> Engine | None:
     """Return the engine that batches, or None when only onnxruntime-genai can serve the model."""
     limits = RunnerConfig(
-        max_num_seqs=settings.max_num_seqs, max_model_len=settings.max_model_len, intra_op_num_threads=threads
+        max_num_seqs=settings.max_num_seqs,
+        max_model_len=settings.max_model_len,
+        intra_op_num_threads=threads,
+        kv_dtype=settings.kv_cache_dtype,
+        packed_dir=settings.cache_dir / "packed",
     )
     try:
         runner = SleepingRunner(partial(ContinuousRunner, version.path, limits))

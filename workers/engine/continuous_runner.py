@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from shared.errors import ConfigurationError, ModelUnsupportedError
+from shared.memory import available_bytes
 from workers.engine.decoder import Decoder
 from workers.engine.decoder_config import DecoderConfig
 from workers.engine.kv_cache import KvCache, KvDtype
@@ -20,12 +20,16 @@ WARM_UP_PROMPT_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class RunnerConfig:
-    """Rows, tokens per row (capped at the model's context), threads (the size of the worker's core set), KV type."""
+    """Rows, tokens per row (capped at the model's context), threads (the size of the worker's core set), KV type.
+
+    With `packed_dir`, workers of one host share the weights through files there.
+    """
 
     max_num_seqs: int = 16
     max_model_len: int = 2048
     intra_op_num_threads: int = 1
     kv_dtype: KvDtype = "int8"
+    packed_dir: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -39,7 +43,7 @@ class RunnerConfig:
 
 
 def _check_memory(needed: int, slots: int, max_len: int) -> None:
-    available = psutil.virtual_memory().available
+    available = available_bytes()
     if needed > available:
         raise ConfigurationError(
             f"the KV cache of {slots} sequences x {max_len} tokens takes {needed >> 20} MiB and {available >> 20} MiB"
@@ -61,7 +65,7 @@ class ContinuousRunner:
         config = config or RunnerConfig()
         self._config = decoder = DecoderConfig.read(directory)
         max_len = min(config.max_model_len, decoder.context_length)
-        self._decoder = Decoder(decoder, config.intra_op_num_threads)
+        self._decoder = Decoder(decoder, config.intra_op_num_threads, config.packed_dir)
         needed = decoder.kv_shape.total_bytes(config.kv_dtype, config.max_num_seqs, max_len)
         _check_memory(needed, config.max_num_seqs, max_len)
         self._kv = KvCache(decoder.kv_shape, config.kv_dtype, config.max_num_seqs, max_len)

@@ -12,6 +12,7 @@ from workers.engine.attention.kernels import Tokens
 from workers.engine.decoder_config import DecoderConfig
 from workers.engine.kv_cache import KvCache
 from workers.engine.model_runner import Logits
+from workers.engine.packed_model import PackedModel
 from workers.engine.segment_session import SegmentSession
 from workers.engine.segments import AttentionLayer, SegmentedDecoder
 
@@ -36,8 +37,8 @@ class Buffers:
 class Decoder:
     """Computes any mix of tokens of any rows in one pass."""
 
-    def __init__(self, config: DecoderConfig, threads: int) -> None:
-        """Load the model that `config` describes.
+    def __init__(self, config: DecoderConfig, threads: int, packed_dir: Path | None = None) -> None:
+        """Load the model that `config` describes, through packed files in `packed_dir` if that is given.
 
         Raises:
             ModelUnsupportedError: it cannot be cut at its attentions, or onnxruntime refuses a part.
@@ -45,7 +46,8 @@ class Decoder:
         cut = SegmentedDecoder.read(config)
         directory: Path = config.path.parent
         self._config, self._layers = config, cut.layers
-        self._sessions = [SegmentSession(segment, directory, threads) for segment in cut.segments]
+        shared = PackedModel(packed_dir, config, cut.segments).open(threads) if packed_dir else None
+        self._sessions = shared or [SegmentSession(segment, directory, threads) for segment in cut.segments]
         self._attention = Attention(threads)
         self._buffers = Buffers()
         self._widths = self._measure()

@@ -14,28 +14,53 @@ from workers.engine.segments import Segment
 Arrays = Mapping[str, NDArray[Any]]
 
 
+def _options(threads: int) -> Any:  # noqa: ANN401  # onnxruntime ships no types
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # The number of tokens differs at nearly every step; a remembered memory plan per shape would only grow.
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _write_packed(options: Any, path: Path) -> None:  # noqa: ANN401  # onnxruntime ships no types
+    options.optimized_model_filepath = str(path)
+    for key, value in {
+        "session.optimized_model_external_initializers_file_name": f"{path.name}.data",
+        "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+        "session.save_external_prepacked_constant_initializers": "1",
+    }.items():
+        options.add_session_config_entry(key, value)
+
+
 class SegmentSession:
     """Runs one segment for any number of tokens."""
 
-    def __init__(self, segment: Segment, directory: Path, threads: int) -> None:
-        """Load it; its weights lie in `directory`.
+    def __init__(
+        self,
+        segment: Segment,
+        directory: Path,
+        threads: int,
+        *,
+        packed: Path | None = None,
+        pack_to: Path | None = None,
+    ) -> None:
+        """Load it; its weights lie in `directory`. Load the file `packed` instead, or write one to `pack_to`.
 
         Raises:
             ModelUnsupportedError: onnxruntime refuses it; says why.
         """
         self.inputs, self.outputs = segment.inputs, segment.outputs
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        # The number of tokens differs at nearly every step; a remembered memory plan per shape would only grow.
-        options.enable_mem_pattern = False
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(directory))
+        options = _options(threads)
+        if packed is None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(directory))
+        if pack_to is not None:
+            _write_packed(options, pack_to)
+        source = segment.model.SerializeToString() if packed is None else str(packed)
         try:
-            self._session = onnxruntime.InferenceSession(
-                segment.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors share no base of their own
             raise ModelUnsupportedError(
                 f"onnxruntime cannot load a part of the model: {type(error).__name__}: {error}"

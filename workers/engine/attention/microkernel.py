@@ -98,9 +98,9 @@ class _Matrix:
 def product(rows: int, columns: int, *, quantised: bool) -> Callable[..., None]:
     """Return a function for compiled code: `(a, a_stride, b, b_stride, c, c_stride, terms, more)`.
 
-    It writes `C[rows, columns] = A[rows, terms] @ B[terms, columns]`, or adds it to C where `more` is not 0. A, B and C are addresses, strides count
-    elements; A and C are float32, B is int8 where `quantised`, else float32. `rows * columns` of at most 96 fit the
-    sixteen vector registers of AVX2; `columns` is a multiple of 8.
+    It writes `C[rows, columns] = A[rows, terms] @ B[terms, columns]`, or adds that to C where `more` is not 0. A, B and
+    C are addresses, strides count elements; A and C are float32, B is int8 where `quantised`, else float32.
+    `rows * columns` of at most 96 fit the sixteen vector registers of AVX2; `columns` is a multiple of 8.
     """
 
     @intrinsic
