@@ -12,6 +12,13 @@ USABLE_SHARE = 0.9  # of the machine's memory, for all workers together
 SLACK = 1.3  # what the reckoning does not know: arenas, fragments
 
 
+def kv_bytes_per_token(manifest: Manifest, settings: Settings) -> int:
+    """Return the bytes of all layers; int8 keeps a float32 scale per head beside the values."""
+    if settings.kv_cache_dtype == "float32":
+        return manifest.kv_bytes_per_token
+    return 2 * manifest.layers * manifest.kv_heads * (manifest.head_size + 4)
+
+
 @dataclass(frozen=True)
 class WorkerMemory:
     """The largest a worker gets: every slot full, every cache full."""
@@ -26,7 +33,7 @@ class WorkerMemory:
         """Reckon it for a model under `settings`."""
         tokens = settings.max_num_seqs * min(settings.max_model_len, manifest.context_length)
         caches = (settings.prefix_cache_mb + settings.kv_swap_mb) * MIB
-        return cls(manifest.total_bytes, tokens * manifest.kv_bytes_per_token, caches)
+        return cls(manifest.total_bytes, tokens * kv_bytes_per_token(manifest, settings), caches)
 
     @property
     def total(self) -> int:

@@ -9,6 +9,7 @@ from shared.model_manifest import Manifest
 from shared.model_registry import resolve
 from shared.precision_rule import recommend
 from shared.settings import Settings
+from shared.worker_memory import WorkerMemory
 
 
 def findings(settings: Settings, cpu: Cpu, room: int) -> Iterator[Finding]:
@@ -29,8 +30,7 @@ def _precision(settings: Settings, cpu: Cpu, manifest: Manifest | None, room: in
     if manifest is None:
         advice = recommend(cpu, settings.max_num_seqs)
         return Finding("precision", f"{advice.precision} is advised: {advice.reason}")
-    tokens = settings.max_num_seqs * min(settings.max_model_len, manifest.context_length)
-    advice = recommend(cpu, settings.max_num_seqs, manifest, room - tokens * manifest.kv_bytes_per_token)
+    advice = recommend(cpu, settings.max_num_seqs, manifest, room - WorkerMemory.planned(manifest, settings).kv)
     if manifest.precision == advice.precision:
         return Finding("precision", f"{advice.precision}, as advised: {advice.reason}")
     return Finding(

@@ -5,8 +5,11 @@ import pytest
 
 from shared.errors import ConfigurationError
 from shared.memory import MIB, available_bytes, total_bytes
+from shared.model_registry import resolve_name
 from shared.settings import Settings
 from shared.worker_memory import PROCESS_BYTES, WorkerMemory
+from tests import fake_model
+from workers.engine.kv_cache import KvCache, KvShape
 
 WORKER = WorkerMemory(weights=200 * MIB, kv=300 * MIB, caches=100 * MIB)
 TOTAL = 600 + (PROCESS_BYTES >> 20)
@@ -75,3 +78,15 @@ def test_by_default_it_is_a_share_of_what_there_is(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("shared.worker_memory.available_bytes", lambda: 800 * MIB)
     with pytest.raises(ConfigurationError, match="the memory free is 800 MiB; lower max_num_seqs"):
         WORKER.limit(Settings(), workers=10)
+
+
+def test_the_plan_agrees_with_the_cache_that_is_allocated(tmp_path: Path) -> None:
+    fake_model.install(tmp_path)
+    manifest = resolve_name(fake_model.NAME, tmp_path).manifest
+    shaped = manifest.model_copy(update={"layers": 3, "kv_heads": 2, "head_size": 16, "kv_bytes_per_token": 768})
+    shape = KvShape(3, 2, 16)
+    for dtype in ("int8", "float32"):
+        settings = Settings(max_num_seqs=4, max_model_len=256, kv_cache_dtype=dtype, prefix_cache_mb=7, kv_swap_mb=1)
+        planned = WorkerMemory.planned(shaped, settings)
+        assert planned.kv == KvCache(shape, dtype, 4, 256).nbytes
+        assert planned.caches == 8 * MIB

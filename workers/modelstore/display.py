@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from shared.cpu import Cpu
-from shared.model_manifest import Quality
+from shared.model_manifest import Manifest, Quality
 from shared.model_registry import ModelVersion, active_version
+from workers.engine.kv_cache import KvShape
 
 _SLOTS, _CONTEXTS = (1, 16, 32), (512, 2048, 8192)
 _MEGABYTE = 1e6
@@ -50,6 +51,10 @@ def show_table(versions: Sequence[ModelVersion], model_dir: Path) -> None:
     Console().print(table)
 
 
+def _int8_kv(manifest: Manifest) -> int:
+    return KvShape(manifest.layers, manifest.kv_heads, manifest.head_size).bytes_per_token("int8")
+
+
 def _facts(version: ModelVersion) -> dict[str, str]:
     manifest, quality = version.manifest, version.manifest.quality
     agreement = quality.argmax_agreement if quality else None
@@ -69,7 +74,7 @@ def _facts(version: ModelVersion) -> dict[str, str]:
         "same next token": f"{agreement:.1%} of positions" if agreement is not None else "not measured",
         "context": f"{manifest.context_length} tokens",
         "size": _megabytes(manifest.total_bytes),
-        "KV per token": f"{manifest.kv_bytes_per_token:,} bytes",
+        "KV per token": f"{_int8_kv(manifest):,} bytes in int8, {manifest.kv_bytes_per_token:,} in float32",
     }
 
 
@@ -84,9 +89,9 @@ def show_details(version: ModelVersion) -> None:
     if Cpu.detect().saturates(manifest.weight_bits) and manifest.precision == "int8":
         console.print("Made for a CPU with int8 dot products; this one has none and loses accuracy: import it here.")
     contexts = [tokens for tokens in _CONTEXTS if tokens <= manifest.context_length] or [manifest.context_length]
-    memory = _table("memory, weights + KV", *(f"{tokens} tokens" for tokens in contexts))
+    memory = _table("memory, weights + int8 KV", *(f"{tokens} tokens" for tokens in contexts))
     for slots in _SLOTS:
-        sizes = [manifest.total_bytes + slots * tokens * manifest.kv_bytes_per_token for tokens in contexts]
+        sizes = [manifest.total_bytes + slots * tokens * _int8_kv(manifest) for tokens in contexts]
         memory.add_row(f"{slots} slots", *map(_megabytes, sizes))
     console.print()
     console.print(memory)
