@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from shared.errors import TokenmillError
+from shared.settings import get_settings
 from workers.topology import parse_cores, pin
 
 
@@ -26,7 +27,15 @@ def _serve(directory: Path, threads: int, rows: int, *, quick: bool) -> None:
     from workers.tuning.workload import FULL, QUICK, measure  # noqa: PLC0415
 
     workload = QUICK if quick else FULL
-    runner = ContinuousRunner(directory, RunnerConfig(rows, workload.longest, threads))
+    settings = get_settings()
+    limits = RunnerConfig(
+        rows,
+        workload.longest,
+        threads,
+        kv_dtype=settings.kv_cache_dtype,
+        packed_dir=settings.cache_dir / "packed",
+    )
+    runner = ContinuousRunner(directory, limits)
     runner.warm_up()
     _say({})
     for line in sys.stdin:
