@@ -10,7 +10,7 @@ from pathlib import Path
 from shared import model_registry
 from shared.model_manifest import MANIFEST_FILE, CpuTarget, Manifest, Source
 from tests.unit.engine.fake_runner import FakeRunner, decode
-from workers.engine.model_runner import Logits
+from workers.engine.model_runner import Logits, RowTokens
 
 NAME = "fake"
 POISON = "\x07"
@@ -27,17 +27,20 @@ class SteppingRunner(FakeRunner):
         self.seen: list[str] = []
         self.hoard = b""
 
-    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
+    def execute(self, work: Sequence[RowTokens]) -> Logits:
+        for item in work:
+            if item.position == 0:
+                self._read(item.token_ids)
+        if any(item.position for item in work):
+            time.sleep(self.step_seconds)
+        return super().execute(work)
+
+    def _read(self, token_ids: Sequence[int]) -> None:
         self.seen.append(decode(list(token_ids)))
         if ord(POISON) in token_ids:
             os.kill(os.getpid(), signal.SIGKILL)
         if ord(GREEDY) in token_ids:
             self.hoard = b"x" * GREEDY_BYTES
-        return super().prefill(row, token_ids, position)
-
-    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
-        time.sleep(self.step_seconds)
-        return super().decode(first_row, token_ids, positions)
 
 
 class ByteTokenizer:

@@ -13,6 +13,7 @@ from benchmarks.workloads import workload as named_workload
 from shared.sampling import SamplingParams
 from workers.engine import Engine, EngineConfig, GenerationRequest
 from workers.engine.continuous_runner import ContinuousRunner, RunnerConfig
+from workers.engine.model_runner import RowTokens
 
 CURVE_MAX_NUM_SEQS = 64
 LONG_CONTEXT_MAX_NUM_SEQS = 16
@@ -81,9 +82,9 @@ class EngineSide:
 
     def _logits(self, token_ids: list[int]) -> Iterator[NDArray[np.float32]]:
         runner = self._runner_of(1, -(-len(token_ids) // LENGTH_STEP) * LENGTH_STEP)
-        yield runner.prefill(0, token_ids[:1], 0)[0]
+        yield runner.execute([RowTokens(0, token_ids[:1], 0)])[0]
         for position, token_id in enumerate(token_ids[1:-1], 1):
-            yield runner.decode(0, [token_id], [position])[0]
+            yield runner.execute([RowTokens(0, [token_id], position)])[0]
 
     def _runner_of(self, slots: int, length: int) -> ContinuousRunner:
         if self._runner is None or self._shape != (slots, length):

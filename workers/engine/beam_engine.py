@@ -169,7 +169,7 @@ class BeamEngine:
 
     def _count(self, job: _Job) -> None:
         if job.sequence.first_token_at:
-            self._stats.count_decode(1, busy=bool(self._queue))
+            self._stats.count_step(1, busy=bool(self._queue))
             self._stats.generated_tokens += 1
         else:
             self._stats.count_prefill(len(job.sequence.prompt_ids))

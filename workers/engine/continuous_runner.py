@@ -112,15 +112,6 @@ class ContinuousRunner:
         last = ends[[item.wants_logits for item in work]] - 1
         return self._decoder.run(self._kv, ids, rows, positions, last=last)
 
-    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
-        """Append a prompt chunk to `row`, which holds `position` tokens; return the last token's logits [1, vocab]."""
-        return self.execute([RowTokens(row, token_ids, position)])
-
-    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
-        """Append `token_ids[i]` to row `first_row` + i, which holds `positions[i]` tokens; return logits [n, vocab]."""
-        pairs = enumerate(zip(token_ids, positions, strict=True), start=first_row)
-        return self.execute([RowTokens(row, (token_id,), position) for row, (token_id, position) in pairs])
-
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` tokens of row `source` to row `target`."""
         self._kv.move(source, target, tokens)
@@ -142,8 +133,8 @@ class ContinuousRunner:
         rows, tokens = self.max_num_seqs, min(WARM_UP_PROMPT_TOKENS, self.max_model_len - 1)
         try:
             for _ in range(WARM_UP_GENERATIONS):
-                self.prefill(0, [0] * tokens, 0)
-                self.decode(0, [0] * rows, [tokens] * rows)
+                self.execute([RowTokens(0, [0] * tokens, 0)])
+                self.execute([RowTokens(row, [0], tokens) for row in range(rows)])
         except Exception as error:  # whatever the runtime raises here, the model cannot be served
             raise ModelUnsupportedError(f"{self._config.path.name} does not run: {error}") from error
 

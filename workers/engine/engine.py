@@ -48,6 +48,7 @@ class Engine:
         self._live: dict[str, tuple[Sequence, GenerationFuture]] = {}
         self._draining = False
         self._closing = False
+        self._trimming = False
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -140,6 +141,12 @@ class Engine:
             self._thread.join()
         self._core.close()
 
+    def trim(self) -> None:
+        """Have the engine thread give up the KV kept for reuse, soon."""
+        with self._changed:
+            self._trimming = True
+            self._changed.notify_all()
+
     def stats(self) -> EngineStats:
         """Return a snapshot of the counters; warm-up is not in them."""
         return self._core.stats()
@@ -154,6 +161,9 @@ class Engine:
         with self._changed:
             messages = list(self._inbox)
             self._inbox.clear()
+            trimming, self._trimming = self._trimming, False
+        if trimming:
+            self._core.forget_prefixes()
         for arrives, sequence in messages:
             if arrives:
                 self._core.add(sequence)
@@ -195,5 +205,5 @@ class Engine:
     def _wait_for_work(self) -> bool:
         with self._changed:
             timeout = self._core.wait_time(time.monotonic())
-            self._changed.wait_for(lambda: self._closing or self._inbox, timeout)
+            self._changed.wait_for(lambda: self._closing or self._inbox or self._trimming, timeout)
             return not self._closing

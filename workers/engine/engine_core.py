@@ -77,19 +77,19 @@ class EngineCore:
         return self._scheduler.wait_time(now)
 
     def step(self, now: float) -> Iterator[list[Finished]]:
-        """Run one step; yield those that end, each time before they leave.
-
-        Prompts come first, then all rows decode: what the decode of one step frees decodes again in the next.
-        """
+        """Run one step, prompt chunks and decode rows together; yield those that end, each time before they leave."""
         late = DeadlineExceededError("the job's deadline passed before it finished")
         yield from self._end([Finished(sequence, late) for sequence in self._scheduler.expired(now)])
         batch = self._scheduler.schedule(now)
-        yield from self._end(self._postprocess(self._executor.prepare(batch)))
         decodes = self._scheduler.decodes()
-        if decodes:
-            self._stats.count_decode(len(decodes), busy=bool(self._scheduler.waiting))
-            yield from self._end(self._postprocess(self._executor.decode(decodes)))
-        self._stats.steps += bool(batch.prefills or decodes)
+        prompts = len({chunk.sequence for chunk in batch.prefills})
+        if decodes or prompts:
+            self._stats.count_step(len(decodes), prompts, busy=bool(self._scheduler.waiting))
+        yield from self._end(self._postprocess(self._executor.run(batch, decodes)))
+
+    def forget_prefixes(self) -> None:
+        """Give up the KV kept for reuse."""
+        self._prefixes.clear()
 
     def stats(self) -> EngineStats:
         """Return a snapshot of the counters; warm-up is not in them. Any thread may call this."""

@@ -9,10 +9,10 @@ from workers.engine.sequence import GenerationOutput
 
 @dataclass(slots=True)
 class EngineStats:
-    """What has been computed. A step is one pass of the engine; its decode pass computes `decodes` rows at once.
+    """What has been computed. A step computes rows that decode and rows whose prompt it takes further.
 
     `prompt_tokens` were computed, `cached_tokens` of prompts were copied instead. A step is *busy* when somebody
-    waited for a row while it decoded. `on_genai` is 1 if onnxruntime-genai serves plain jobs too; `genai_bytes` is the
+    waited for a row meanwhile. `on_genai` is 1 if onnxruntime-genai serves plain jobs too; `genai_bytes` is the
     memory of the genai child.
     """
 
@@ -20,6 +20,7 @@ class EngineStats:
     running: int = 0
     waiting: int = 0
     steps: int = 0
+    computed_rows: int = 0
     decode_steps: int = 0
     decode_rows: int = 0
     busy_steps: int = 0
@@ -40,8 +41,8 @@ class EngineStats:
 
     @property
     def occupancy(self) -> float:
-        """Mean share of the slots that decoded, over the steps that decoded."""
-        return self.decode_rows / (self.decode_steps * self.max_num_seqs) if self.decode_steps else 0.0
+        """Mean share of the slots that were computed in a step."""
+        return self.computed_rows / (self.steps * self.max_num_seqs) if self.steps else 0.0
 
     @property
     def busy_occupancy(self) -> float:
@@ -58,13 +59,15 @@ class EngineStats:
         self.preemptions += 1
         self.swapped_bytes += nbytes
 
-    def count_decode(self, rows: int, *, busy: bool) -> None:
-        """Count a decode of `rows` rows; `busy` if more sequences waited."""
-        self.decode_steps += 1
-        self.decode_rows += rows
+    def count_step(self, decodes: int, prompts: int = 0, *, busy: bool) -> None:
+        """Count a step of `decodes` decoding rows and `prompts` others; `busy` if more sequences waited."""
+        self.steps += 1
+        self.computed_rows += decodes + prompts
+        self.decode_steps += bool(decodes)
+        self.decode_rows += decodes
         if busy:
             self.busy_steps += 1
-            self.busy_rows += rows
+            self.busy_rows += decodes + prompts
 
     def count_finished(self, finished: Sequence[Finished]) -> None:
         """Count those that leave."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from workers.engine.genai_model_info import GenaiModelInfo
 from workers.engine.genai_process import GenaiProcess
-from workers.engine.model_runner import KvBlock, Logits
+from workers.engine.model_runner import KvBlock, Logits, RowTokens
 
 
 class GenaiRunner:
@@ -51,19 +51,16 @@ class GenaiRunner:
         """Bytes of KV of a full row, in the child."""
         return self.max_model_len * self.info.kv_bytes_per_token
 
-    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:  # noqa: ARG002  # there is one row
-        """Append a prompt chunk to the row, which holds `position` tokens; return the last token's logits [1, vocab].
+    def execute(self, work: Sequence[RowTokens]) -> Logits:
+        """Append tokens to the row; return the last one's logits [1, vocab], or [0, vocab] if nobody wants them.
 
         Raises:
             GenaiCallError: the runtime failed, or the row was lost with an earlier child.
             GenaiChildError: the child ended.
         """
-        return self._append(token_ids, position)
-
-    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:  # noqa: ARG002
-        """Append one token; return logits [1, vocab]; raises as `prefill` does."""
-        ((token_id, position),) = zip(token_ids, positions, strict=True)
-        return self._append([token_id], position)
+        (item,) = work  # there is one row
+        logits = self._append(item.token_ids, item.position)
+        return logits if item.wants_logits else logits[:0]
 
     def move(self, source: int, target: int, tokens: int) -> None:
         """Nothing to do: there is one row."""

@@ -69,12 +69,11 @@ class ModelRunner(Protocol):
         """Bytes of the KV cache."""
         ...
 
-    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
-        """Append a prompt chunk to `row`, which holds `position` tokens; return the last token's logits [1, vocab]."""
-        ...
+    def execute(self, work: Sequence[RowTokens]) -> Logits:
+        """Append tokens to rows in one pass; return the last token's logits [n, vocab] of those that want them.
 
-    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
-        """Append `token_ids[i]` to row `first_row` + i, which holds `positions[i]` tokens; return logits [n, vocab]."""
+        A row stands in `work` once. Decode rows and prompt chunks may share a pass; nobody's logits depend on that.
+        """
         ...
 
     def move(self, source: int, target: int, tokens: int) -> None:

@@ -89,6 +89,10 @@ class Router:
         self._genai.close()
         self._primary.close()
 
+    def trim(self) -> None:
+        """Give up the KV kept for reuse, soon."""
+        self._primary.trim()
+
     def stats(self) -> EngineStats:
         """Return the counters of both; slots, steps and occupancy are those of the runner of plain jobs."""
         own, others = self._primary.stats(), self._genai.stats()

@@ -81,7 +81,7 @@ class Scheduler:
         return max(0.0, first + self.config.admission_wait_s - now)
 
     def schedule(self, now: float) -> StepBatch:
-        """Preempt and admit; return what has to happen before this step's `decodes`."""
+        """Preempt and admit; return what this step does besides its `decodes`."""
         if self.wait_time(now) != 0:
             return StepBatch((), ())
         self._soon_cached.clear()
@@ -91,10 +91,7 @@ class Scheduler:
         return StepBatch(tuple(transfers), tuple(item.at(rows[item.sequence]) for item in planned))
 
     def decodes(self) -> tuple[Sequence, ...]:
-        """Return the sequences in rows 0, 1, ... that decode one token.
-
-        Asked for after the step's prefills, so that a row freed by one step decodes again in the very next one.
-        """
+        """Return the sequences in rows 0, 1, ... that decode one token."""
         return tuple(itertools.takewhile(lambda sequence: sequence.prefilled, self.running))
 
     def remove(self, sequences: Iterable[Sequence]) -> list[Move]:

@@ -6,13 +6,14 @@ of a segment serves any mix of tokens, prompt chunks and decode rows together, w
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from shared.errors import ModelUnsupportedError
 from workers.engine.attention.kernels import Geometry
@@ -126,9 +127,13 @@ class _Cutter:
         tensor = self._initializers.get(name)
         if tensor is None:
             raise ModelUnsupportedError(f"{name} of {_OPERATOR} is computed, not stored")
-        if uses_external_data(tensor):
-            load_external_data_for_tensor(tensor, str(self._config.path.parent))
-        return np.ascontiguousarray(numpy_helper.to_array(tensor), np.float32)
+        if not uses_external_data(tensor):
+            return np.ascontiguousarray(numpy_helper.to_array(tensor), np.float32)
+        info = ExternalDataInfo(tensor)
+        # Not through onnx, which refuses links: caches of downloaded models consist of them.
+        path = self._config.path.parent / Path(info.location).name
+        shape, dtype = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        return np.array(np.memmap(path, dtype, "r", int(info.offset or 0), shape), np.float32)
 
     def _assign_stages(self) -> None:
         """Note for every value after how many attentions it exists."""

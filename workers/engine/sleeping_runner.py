@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from workers.engine.model_runner import KvBlock, Logits, ModelRunner
+from workers.engine.model_runner import KvBlock, Logits, ModelRunner, RowTokens
 
 log = structlog.get_logger(__name__)
 
@@ -76,15 +76,10 @@ class SleepingRunner:
         log.info("model loaded again")
         return runner
 
-    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
+    def execute(self, work: Sequence[RowTokens]) -> Logits:
         """See `ModelRunner`."""
         with self._awake() as runner:
-            return runner.prefill(row, token_ids, position)
-
-    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
-        """See `ModelRunner`."""
-        with self._awake() as runner:
-            return runner.decode(first_row, token_ids, positions)
+            return runner.execute(work)
 
     def move(self, source: int, target: int, tokens: int) -> None:
         """See `ModelRunner`."""

@@ -8,7 +8,7 @@ from workers.engine.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
-    """Prompt tokens `start` to `stop` of a sequence, computed alone into its row.
+    """Prompt tokens `start` to `stop` of a sequence, for its row.
 
     `chain` names a whole chunk: its key after those of the chunks before it. It is empty for a prompt's shorter tail.
     """
@@ -55,7 +55,7 @@ Transfer = Move | SwapOut | SwapIn
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """What comes before the decode of a step: transfers between rows, then prompt chunks, both in order."""
+    """What a step does besides decoding: transfers between rows, then prompt chunks, both in order."""
 
     transfers: tuple[Transfer, ...]
     prefills: tuple[PrefillChunk, ...]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from workers.engine.engine_stats import EngineStats
-from workers.engine.model_runner import Logits, ModelRunner
+from workers.engine.model_runner import Logits, ModelRunner, RowTokens
 from workers.engine.prefix_cache import PrefixCache
 from workers.engine.sequence import Sequence
 from workers.engine.step_batch import Move, PrefillChunk, StepBatch, SwapIn, SwapOut, Transfer
@@ -32,28 +32,51 @@ class RowFailed:
 RowOutcome = RowsDone | RowFailed
 
 
+@dataclass(slots=True)
+class _Piece:
+    """Tokens of one sequence for one pass: prompt chunks that follow each other, or the token it generated last."""
+
+    sequence: Sequence
+    row: int
+    start: int
+    chunks: list[PrefillChunk]
+
+    @property
+    def stop(self) -> int:
+        return self.chunks[-1].stop if self.chunks else self.start + 1
+
+    @property
+    def wants_logits(self) -> bool:
+        return not self.chunks or self.chunks[-1].completes
+
+    @property
+    def work(self) -> RowTokens:
+        tokens = self.sequence.prompt_ids[self.start : self.stop] if self.chunks else self.sequence.output_ids[-1:]
+        return RowTokens(self.row, tokens, self.start, self.wants_logits)
+
+
 class StepExecutor:
-    """Computes the chunks and the decode rows of a step. A failing sequence fails alone."""
+    """Computes the chunks and the decode rows of a step, in one pass if it can. A failing sequence fails alone."""
 
     def __init__(self, runner: ModelRunner, prefix_cache: PrefixCache, stats: EngineStats) -> None:
         """Take the runner whose KV rows the scheduler lays out, and where shared chunks are kept."""
         self._runner, self._prefixes, self._stats = runner, prefix_cache, stats
 
-    def prepare(self, batch: StepBatch) -> Iterator[RowOutcome]:
-        """Move rows and compute prompts; yield every sequence whose prompt is whole now, or that failed."""
-        yield from self.transfer(batch.transfers)
-        failed: Sequence | None = None
-        for chunk in batch.prefills:
-            if chunk.sequence is not failed:
-                outcome = self._advance(chunk)
-                failed = outcome.sequence if isinstance(outcome, RowFailed) else failed
-                if outcome is not None:
-                    yield outcome
+    def run(self, batch: StepBatch, decodes: Many[Sequence]) -> Iterator[RowOutcome]:
+        """Move rows, compute prompts and append the last token of `decodes`, which stand in rows 0, 1, ...
 
-    def decode(self, sequences: Many[Sequence]) -> Iterator[RowOutcome]:
-        """Append the last token of each of `sequences`, which stand in rows 0, 1, ...; yield what became of them."""
-        if sequences:
-            yield from self._decode(0, sequences)
+        Yields every sequence that has logits now, or that failed.
+        """
+        yield from self.transfer(batch.transfers)
+        pieces = [_Piece(sequence, row, sequence.num_computed_tokens, []) for row, sequence in enumerate(decodes)]
+        failed: set[Sequence] = set()
+        for chunk in batch.prefills:
+            if any(self._is_coming(chunk, piece) for piece in pieces):  # computed once, copied in the next pass
+                yield from self._pass(pieces, failed)
+                pieces = []
+            if chunk.sequence not in failed:
+                yield from self._add(chunk, pieces, failed)
+        yield from self._pass(pieces, failed)
 
     def transfer(self, transfers: Iterable[Transfer]) -> Iterator[RowFailed]:
         """Carry out `transfers` in order; yield sequences whose KV could not be kept."""
@@ -80,56 +103,68 @@ class StepExecutor:
             raise RuntimeError("a preempted sequence has lost its KV")
         self._runner.load_kv(item.row, 0, block)
 
-    def _advance(self, chunk: PrefillChunk) -> RowOutcome | None:
-        """Copy or compute one chunk; return an outcome if the prompt is whole with it, or it failed."""
-        start = time.monotonic()
+    def _is_coming(self, chunk: PrefillChunk, piece: _Piece) -> bool:
+        """Whether the pass in preparation computes a chunk of `piece` that `chunk` will find in the cache."""
+        if not chunk.chain or chunk.completes or piece.sequence is chunk.sequence:
+            return False
+        key = chunk.chain[-1]
+        return self._prefixes.wants(key) and any(other.chain and other.chain[-1] == key for other in piece.chunks)
+
+    def _add(self, chunk: PrefillChunk, pieces: list[_Piece], failed: set[Sequence]) -> Iterator[RowFailed]:
+        """Copy the chunk from the cache, or put it into the pass in preparation."""
+        if pieces and pieces[-1].sequence is chunk.sequence:  # what comes before it is computed only with this pass
+            pieces[-1].chunks.append(chunk)
+            return
         try:
-            copied = self._copy(chunk)
-            logits = None if copied else self._compute(chunk)
-        except Exception as error:  # noqa: BLE001  # any fault of the runtime ends this sequence, not the engine
-            return RowFailed(chunk.sequence, error)
-        chunk.sequence.num_computed_tokens = chunk.stop
-        chunk.sequence.prefill_s += time.monotonic() - start
-        return RowsDone((chunk.sequence,), logits) if logits is not None and chunk.completes else None
+            if not self._copy(chunk):
+                pieces.append(_Piece(chunk.sequence, chunk.row, chunk.start, [chunk]))
+        except Exception as error:  # noqa: BLE001  # it ends this sequence, not the engine
+            failed.add(chunk.sequence)
+            yield RowFailed(chunk.sequence, error)
 
     def _copy(self, chunk: PrefillChunk) -> bool:
         """Take the chunk from the cache if it is there; the last one is computed always, for its logits."""
         block = self._prefixes.get(chunk.chain) if chunk.chain and not chunk.completes else None
         if block is None:
             return False
+        start = time.monotonic()
         self._runner.load_kv(chunk.row, chunk.start, block)
+        chunk.sequence.num_computed_tokens = chunk.stop
         chunk.sequence.cached_tokens += block.tokens
+        chunk.sequence.prefill_s += time.monotonic() - start
         self._stats.cached_tokens += block.tokens
         return True
 
-    def _compute(self, chunk: PrefillChunk) -> Logits:
-        ids = chunk.sequence.prompt_ids[chunk.start : chunk.stop]
-        logits = self._runner.prefill(chunk.row, ids, chunk.start)
-        self._stats.count_prefill(len(ids))
-        if chunk.chain and self._prefixes.wants(chunk.chain[-1]):
-            with suppress(MemoryError):  # keeping it is a convenience
-                self._prefixes.put(chunk.chain, self._runner.save_kv(chunk.row, chunk.start, chunk.stop))
-        return logits
-
-    def _decode(self, first_row: int, sequences: Many[Sequence]) -> Iterator[RowOutcome]:
+    def _pass(self, pieces: Many[_Piece], failed: set[Sequence]) -> Iterator[RowOutcome]:
+        """Compute `pieces` together; if that fails, halves of them: positions come along, so nothing is done twice."""
+        if not pieces:
+            return
+        start = time.monotonic()
         try:
-            logits = self._runner.decode(
-                first_row,
-                [sequence.output_ids[-1] for sequence in sequences],
-                [sequence.num_computed_tokens for sequence in sequences],
-            )
-        except Exception as error:  # noqa: BLE001  # as above
-            yield from self._bisect(first_row, sequences, error)
+            logits = self._runner.execute([piece.work for piece in pieces])
+        except Exception as error:  # noqa: BLE001  # any fault of the runtime ends a sequence, not the engine
+            middle = len(pieces) // 2
+            if middle:
+                yield from self._pass(pieces[:middle], failed)
+                yield from self._pass(pieces[middle:], failed)
+            else:
+                failed.add(pieces[0].sequence)
+                yield RowFailed(pieces[0].sequence, error)
             return
-        for sequence in sequences:
-            sequence.num_computed_tokens += 1
-        yield RowsDone(tuple(sequences), logits)
+        self._account(pieces, time.monotonic() - start)
+        ready = tuple(piece.sequence for piece in pieces if piece.wants_logits)
+        if ready:
+            yield RowsDone(ready, logits)
 
-    def _bisect(self, first_row: int, sequences: Many[Sequence], error: Exception) -> Iterator[RowOutcome]:
-        """Try both halves again: positions come with each call, so a repeated step writes the same KV entries."""
-        middle = len(sequences) // 2
-        if middle == 0:
-            yield RowFailed(sequences[0], error)
-            return
-        yield from self._decode(first_row, sequences[:middle])
-        yield from self._decode(first_row + middle, sequences[middle:])
+    def _account(self, pieces: Many[_Piece], seconds: float) -> None:
+        """Note what was computed, and keep the chunks that others share. Time is shared out by tokens."""
+        tokens = sum(piece.stop - piece.start for piece in pieces)
+        for piece in pieces:
+            piece.sequence.num_computed_tokens = piece.stop
+            for chunk in piece.chunks:
+                size = chunk.stop - chunk.start
+                piece.sequence.prefill_s += seconds * size / tokens
+                self._stats.count_prefill(size)
+                if chunk.chain and self._prefixes.wants(chunk.chain[-1]):
+                    with suppress(MemoryError):  # keeping it is a convenience
+                        self._prefixes.put(chunk.chain, self._runner.save_kv(chunk.row, chunk.start, chunk.stop))

@@ -11,7 +11,7 @@ from shared.model_registry import digest_file
 from workers.engine.scoring import ONNXRUNTIME_VERSION
 from workers.modelstore.genai_import import GenaiDirectory
 
-IMPORTER_VERSION = 2
+IMPORTER_VERSION = 3
 _DIGEST_LENGTH = 12
 
 

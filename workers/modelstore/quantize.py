@@ -12,6 +12,7 @@ import onnx
 from shared.cpu import FULL_WEIGHT_RANGE
 from shared.model_manifest import Precision
 from workers.modelstore.block_int4 import BlockInt4
+from workers.modelstore.compact_embeddings import compact_embeddings
 from workers.modelstore.feedback_rounding import ActivationMoments
 from workers.modelstore.genai_import import GenaiDirectory
 from workers.modelstore.graph import save
@@ -98,6 +99,7 @@ class Quantizer:
             moments, methods = self._moments(model), (*methods, "error feedback")
         self._report(f"quantising rows to int8, weights within {weight_range}")
         RowwiseInt8(model, weight_range, moments, keep_float=set(kept), rounded=self._rounded).rewrite()
+        compact_embeddings(model)
         save(model, target, self._name)
         return methods
 

@@ -79,11 +79,12 @@ class RowwiseInt8:
         if linear.output not in self._known:
             self._known[linear.output] = self._rounded(linear)
         values, scales = self._known[linear.output]
-        weight, columns = builder.constant(f"{name}.weight", values), builder.constant(f"{name}.scales", scales)
-        rows, row_scales = self._quantised_rows(linear.inputs)
+        weight = builder.constant(f"{name}.weight", values)
+        columns = builder.constant(f"{name}.scales", scales / np.float32(ACTIVATION_RANGE))
+        rows, peaks = self._quantised_rows(linear.inputs)
         inputs = [rows, weight, self._one, columns, self._zero]
         builder.node("MatMulIntegerToFloat", inputs, f"{name}.columns", domain=CONTRIB)
-        builder.node("Mul", [f"{name}.columns", row_scales], linear.output)
+        builder.node("Mul", [f"{name}.columns", peaks], linear.output)
 
     def _rounded(self, linear: LinearNode) -> RoundedWeight:
         matrix = self._weights.matrix(linear)
@@ -94,7 +95,7 @@ class RowwiseInt8:
         return values, scales
 
     def _quantised_rows(self, inputs: str) -> tuple[str, str]:
-        """Return uint8 rows and their scales `[..., 1]`; layers that read the same activations share them."""
+        """Return uint8 rows and their peaks `[..., 1]`; layers that read the same activations share them."""
         if inputs not in self._rows:
             self._rows[inputs] = self._add_rows(inputs)
         return self._rows[inputs]
@@ -107,4 +108,4 @@ class RowwiseInt8:
         builder.node("Div", [self._range, f"{name}.safe_peak"], f"{name}.inverse_scale")
         builder.node("Mul", [inputs, f"{name}.inverse_scale"], f"{name}.scaled")
         rows = builder.node("QuantizeLinear", [f"{name}.scaled", self._one, self._zero], f"{name}.rows")
-        return rows, builder.node("Div", [f"{name}.safe_peak", self._range], f"{name}.row_scales")
+        return rows, f"{name}.safe_peak"

@@ -1,8 +1,7 @@
 """A `ModelRunner` without a model: the next token is a function of what stands in the row, and of nothing else.
 
-What stands there is, per token, a mark of how it came about: after which marks, in which prefill chunk or by decode.
-So KV after another prefix, of another chunking, or computed anew by another kernel gives other tokens, as it may in a
-real model.
+What stands there is, per token, a mark of what stood before it. So KV after another prefix gives other tokens, as in
+a real model; how a prompt was cut makes no difference, which `test_attention.py` proves of the real one.
 """
 
 import threading
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workers.engine.model_runner import KvBlock, Logits
+from workers.engine.model_runner import KvBlock, Logits, RowTokens
 
 VOCAB_SIZE = 128
 EOS = 2
@@ -50,19 +49,16 @@ class FakeRunner:
         self.loaded = 0
         self.closed = 0
 
-    def prefill(self, row: int, token_ids: Sequence[int], position: int) -> Logits:
-        self.calls.append(("prefill", row, len(token_ids)))
+    def execute(self, work: Sequence[RowTokens]) -> Logits:
         self.gate.wait(10)
-        self._compute(row, token_ids, position, f"prefill from {position}")
-        return self._logits([row])
-
-    def decode(self, first_row: int, token_ids: Sequence[int], positions: Sequence[int]) -> Logits:
-        self.calls.append(("decode", first_row, len(token_ids)))
-        self.gate.wait(10)
-        rows = range(first_row, first_row + len(token_ids))
-        for row, token_id, position in zip(rows, token_ids, positions, strict=True):
-            self._compute(row, [token_id], position, "decode")
-        return self._logits(rows)
+        if len({item.row for item in work}) < len(work):
+            raise AssertionError("a row stands in a pass twice")
+        decodes = [item for item in work if len(item.token_ids) == 1 and item.position]
+        self.calls += [("decode", decodes[0].row, len(decodes))] if decodes else []
+        self.calls += [("prefill", item.row, len(item.token_ids)) for item in work if item not in decodes]
+        for item in work:
+            self._compute(item.row, item.token_ids, item.position)
+        return self._logits([item.row for item in work], [item.row for item in work if item.wants_logits])
 
     def move(self, source: int, target: int, tokens: int) -> None:
         self.rows[target] = self._first(source, tokens)
@@ -94,18 +90,19 @@ class FakeRunner:
             raise AssertionError(f"row {row} holds {len(self.rows[row])} tokens, not {tokens}")
         return self.rows[row][:tokens]
 
-    def _compute(self, row: int, token_ids: Sequence[int], position: int, how: str) -> None:
+    def _compute(self, row: int, token_ids: Sequence[int], position: int) -> None:
         kept = self._first(row, position)
         for token_id in token_ids:
             mark = kept[-1].mark if kept else 0
-            kept.append(Kv(token_id, zlib.crc32(f"{token_id} {how}".encode(), mark)))
+            kept.append(Kv(token_id, zlib.crc32(str(token_id).encode(), mark)))
         self.rows[row] = kept
 
-    def _logits(self, rows: Sequence[int]) -> Logits:
-        for row in rows:
+    def _logits(self, computed: Sequence[int], wanted: Sequence[int]) -> Logits:
+        for row in computed:
             if self.poison & {kv.token for kv in self.rows[row]}:
                 raise MemoryError("poisoned row")
-        return np.stack([self._row_logits(self.rows[row]) for row in rows])
+        rows = [self._row_logits(self.rows[row]) for row in wanted]
+        return np.stack(rows) if rows else np.empty((0, self.vocab_size), np.float32)
 
     def _row_logits(self, row: list[Kv]) -> Logits:
         tokens = [kv.token for kv in row]

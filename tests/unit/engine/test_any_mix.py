@@ -157,7 +157,7 @@ def check(jobs: list[Job], config: EngineConfig) -> None:
         else:
             assert essence(futures[index].result()) == alone(job)
     assert max(runner.decode_sizes, default=0) <= config.max_num_seqs
-    assert max(runner.prefill_sizes, default=0) <= CHUNK
+    assert max(runner.prefill_sizes, default=0) <= max(CHUNK, config.max_num_batched_tokens)
     event(f"reused {engine.stats().cached_tokens > 0}, preempted {engine.stats().preemptions > 0}")
     check_nothing_is_left(engine)
     engine.close()

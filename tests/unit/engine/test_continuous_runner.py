@@ -1,5 +1,6 @@
 """The runner on tiny models of every family, held to a plain forward pass in numpy."""
 
+import json
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,16 +43,16 @@ def test_logits_are_those_of_the_plain_forward_pass(tmp_path: Path, architecture
     with running(directory) as runner:
         every = runner.execute([RowTokens(1, (token,), position) for position, token in enumerate(IDS)])
         np.testing.assert_allclose(every, expected, atol=2e-3)
-        np.testing.assert_allclose(runner.prefill(2, IDS, 0), expected[-1:], atol=2e-3)
+        np.testing.assert_allclose(runner.execute([RowTokens(2, IDS, 0)]), expected[-1:], atol=2e-3)
 
 
 @pytest.mark.parametrize("kv_dtype", ["int8", "float32"])
 def test_a_pass_of_prompts_and_decode_rows_gives_each_what_it_gets_alone(tmp_path: Path, kv_dtype: str) -> None:
     _, directory = model_directory(tmp_path)
     with running(directory, kv_dtype=kv_dtype) as runner:
-        alone = [runner.prefill(0, IDS, 0).copy(), runner.prefill(1, IDS[:3], 0).copy()]
-        alone.append(runner.decode(1, [4], [3]).copy())
-        runner.prefill(3, IDS[:3], 0)
+        alone = [runner.execute([RowTokens(0, IDS, 0)]).copy(), runner.execute([RowTokens(1, IDS[:3], 0)]).copy()]
+        alone.append(runner.execute([RowTokens(1, [4], 3)]).copy())
+        runner.execute([RowTokens(3, IDS[:3], 0)])
         work = [RowTokens(3, (4,), 3), RowTokens(2, IDS[:3], 0, wants_logits=False), RowTokens(0, IDS, 0)]
         mixed = runner.execute(work).copy()
         assert runner.execute([RowTokens(2, (4,), 3)]).shape == (1, runner.vocab_size)
@@ -68,10 +69,10 @@ def test_shared_files_compute_the_same_and_are_written_once(tmp_path: Path) -> N
     _, directory = model_directory(tmp_path)
     packed = tmp_path / "packed"
     with running(directory) as runner:
-        expected = runner.prefill(0, IDS, 0).copy()
+        expected = runner.execute([RowTokens(0, IDS, 0)]).copy()
     for _ in range(2):
         with running(directory, packed_dir=packed) as runner:
-            assert (runner.prefill(0, IDS, 0) == expected).all()
+            assert (runner.execute([RowTokens(0, IDS, 0)]) == expected).all()
     (folder,) = [path for path in packed.iterdir() if path.is_dir()]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
@@ -90,7 +91,7 @@ def test_a_worker_starts_without_sharing_where_it_cannot_write(tmp_path: Path) -
     _, directory = model_directory(tmp_path)
     (tmp_path / "file").touch()
     with running(directory, packed_dir=tmp_path / "file" / "packed") as runner:
-        assert runner.prefill(0, IDS, 0).shape == (1, runner.vocab_size)
+        assert runner.execute([RowTokens(0, IDS, 0)]).shape == (1, runner.vocab_size)
 
 
 def _attention(model: onnx.ModelProto) -> onnx.NodeProto:
@@ -150,3 +151,13 @@ def test_a_cache_larger_than_the_free_memory_is_refused(tmp_path: Path) -> None:
     _, directory = model_directory(tmp_path)
     with pytest.raises(ConfigurationError, match="max_num_seqs"):
         ContinuousRunner(directory, RunnerConfig(100_000_000, 64))
+
+
+def test_a_configuration_that_differs_from_the_graph_is_refused(tmp_path: Path) -> None:
+    _, directory = model_directory(tmp_path)
+    path = directory / "genai_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["model"]["decoder"]["head_size"] = 8
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ModelUnsupportedError, match="gets 128 channels, not 64"):
+        ContinuousRunner(directory, RunnerConfig(1, 32))

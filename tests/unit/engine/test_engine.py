@@ -213,10 +213,11 @@ def test_a_prompt_that_fails_in_prefill_fails_alone_and_runs_no_further_chunk(
 ) -> None:
     runner.poison = {99}
     script(runner, [7], "fine")
-    bad, good = engine.submit(request("a", [99] * 200)), engine.submit(request("b", [7]))
+    bad, good = engine.submit(request("a", [99] * 240)), engine.submit(request("b", [7]))
     assert isinstance(bad.exception(SOON), GenerationFailedError)
     assert good.result(SOON).text == "fine"
-    assert runner.prefill_sizes == [128, 1]
+    # Together, then each by itself: never a third time.
+    assert sorted(runner.prefill_sizes) == [1, 1, 240, 240]
 
 
 def test_logits_that_are_not_finite_fail_their_row_only(engine: Engine, runner: FakeRunner) -> None:

@@ -9,6 +9,7 @@ from shared.errors import GenerationFailedError
 from shared.sampling import SamplingParams
 from tests.unit.engine.fake_runner import FakeRunner, decode
 from workers.engine import Engine, GenerationOutput, GenerationRequest
+from workers.engine.model_runner import RowTokens
 from workers.engine.sleeping_runner import SleepingRunner
 from workers.idle_unload import IdleUnload
 
@@ -59,7 +60,7 @@ def test_the_next_job_wakes_it_and_gets_what_it_always_got() -> None:
 def test_a_call_since_the_check_keeps_it_awake() -> None:
     runner = SleepingRunner(Loads())
     calls = runner.calls
-    runner.prefill(0, [5], 0)
+    runner.execute([RowTokens(0, [5], 0)])
     assert not runner.rest(calls)
     assert not runner.asleep
     assert runner.rest(runner.calls)
@@ -70,7 +71,7 @@ def test_it_does_not_unload_under_a_step() -> None:
     loads = Loads()
     runner = SleepingRunner(loads)
     loads.made[0].gate.clear()
-    step = threading.Thread(target=runner.prefill, args=(0, [5], 0))
+    step = threading.Thread(target=runner.execute, args=([RowTokens(0, [5], 0)],))
     step.start()
     while runner.calls == 0:
         time.sleep(0.001)

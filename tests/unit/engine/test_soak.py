@@ -63,9 +63,9 @@ def test_ten_thousand_steps_leave_nothing_behind() -> None:
             engine.step()
     engine.step()
     stats = engine.stats()
-    assert submitted > 1000
+    assert submitted > 500
     assert stats.failed == 0
-    assert min(stats.cached_tokens, stats.preemptions, stats.prefix_evictions) > 100
+    assert min(stats.cached_tokens, stats.preemptions, stats.prefix_evictions) > 50
     containers = held(engine)
     limits = {"sightings": 16_384, "blocks": 500 // 128}
     assert {name for name, size in containers.items() if size > limits.get(name, 0)} == set()

@@ -10,6 +10,7 @@ from shared.errors import ModelUnsupportedError
 from tests.unit.modelstore.tiny_model import TinyModel
 from workers.engine.runtime import onnxruntime
 from workers.modelstore.block_int4 import BlockInt4, pack_blocks
+from workers.modelstore.compact_embeddings import compact_embeddings
 from workers.modelstore.feedback_rounding import ActivationMoments, round_with_feedback, second_moments
 from workers.modelstore.gguf_import import convert_gguf
 from workers.modelstore.gguf_reader import GgufFile
@@ -200,3 +201,25 @@ def test_int4_refuses_what_blocks_do_not_divide() -> None:
     graph = onnx.helper.make_graph(builder.nodes, "one", [], [], list(builder.initializers.values()))
     with pytest.raises(ModelUnsupportedError, match="odd has 40 inputs"):
         BlockInt4(onnx.helper.make_model(graph)).rewrite()
+
+
+def test_embeddings_take_a_byte_a_value_and_stay_close(tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    convert_gguf(GgufFile(TinyModel.random("llama", tied=False).write(tmp_path / "tiny.gguf")), directory)
+    expected = open_session(directory, ["embeddings"]).run([3, 5, 3], ["embeddings"])[0]
+    model = onnx.load(directory / "model.onnx")
+    compact_embeddings(model)
+    assert not any(t.name == "embed_tokens.weight" for t in model.graph.initializer)
+    save(model, directory)
+    found = open_session(directory, ["embeddings"]).run([3, 5, 3], ["embeddings"])[0]
+    np.testing.assert_allclose(found, expected, atol=np.abs(expected).max() / 127)
+    assert (found[0] == found[2]).all()
+
+
+def test_a_table_that_logits_read_too_is_left_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    convert_gguf(GgufFile(TinyModel.random("llama", tied=True).write(tmp_path / "tiny.gguf")), directory)
+    model = onnx.load(directory / "model.onnx")
+    before = model.SerializeToString(deterministic=True)
+    compact_embeddings(model)
+    assert model.SerializeToString(deterministic=True) == before
