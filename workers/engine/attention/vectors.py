@@ -4,6 +4,7 @@ numba infers the types of compiled functions, so they carry none. Floating-point
 NaN keeps its meaning, so that a broken sequence is noticed.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,17 @@ from numba import njit
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
-    "cache": True,
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
-compiled: Any = njit(**_OPTIONS)
+
+
+def compiled(function: Callable[..., Any]) -> Any:  # noqa: ANN401  # numba ships no types
+    """Compile `function` at its first call, kept on disk where anything can be written."""
+    try:
+        return njit(**_OPTIONS, cache=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache takes files
+        return njit(**_OPTIONS)(function)
+
 
 _SMALLEST_PEAK = np.float32(1e-12)
 _INT8_PEAK = np.float32(127)
