@@ -18,6 +18,8 @@ from tests.fleet import FleetProcess, Jobs, StartProcess, wait_until
 
 pytestmark = pytest.mark.servers
 
+SLOTS, HELD = 4, 6  # see conftest.py; a worker holds some jobs more than it has slots
+
 
 def one_result_each(database: Database, job_ids: list[str]) -> bool:
     with database.transaction() as session:
@@ -53,7 +55,7 @@ def test_a_worker_killed_in_mid_job_costs_no_job_and_no_second_result(
 ) -> None:
     first = start_worker(step_seconds=0.05)
     ids = jobs.submit(*[f"document {number}" for number in range(6)], max_tokens=40)
-    wait_until(lambda: jobs.in_state(JobState.RUNNING, ids) == 4, why="four running jobs")
+    wait_until(lambda: jobs.in_state(JobState.RUNNING, ids) >= 4, why="four running jobs")
     first.kill()
     start_worker()
     jobs.wait_for_end(ids)
@@ -95,12 +97,12 @@ def test_sigterm_lets_running_jobs_finish_and_takes_no_more(
     jobs: Jobs, start_worker: StartProcess, database: Database
 ) -> None:
     worker = start_worker(step_seconds=0.02)
-    ids = jobs.submit(*[f"document {number}" for number in range(8)], max_tokens=50)
-    wait_until(lambda: jobs.in_state(JobState.RUNNING, ids) == 4, why="four running jobs")
+    ids = jobs.submit(*[f"document {number}" for number in range(12)], max_tokens=50)
+    wait_until(lambda: jobs.in_state(JobState.RUNNING, ids) == HELD, why="as many jobs as the worker holds")
     worker.terminate()
     assert worker.process.wait(20) == 0
-    assert jobs.in_state(JobState.COMPLETED, ids) == 4
-    assert jobs.in_state(JobState.QUEUED, ids) == 4
+    assert jobs.in_state(JobState.COMPLETED, ids) == SLOTS
+    assert jobs.in_state(JobState.QUEUED, ids) == 12 - SLOTS
     assert heartbeat_status(database) == ["stopped"]
     start_worker()
     jobs.wait_for_end(ids)

@@ -71,7 +71,7 @@ class StepExecutor:
         pieces = [_Piece(sequence, row, sequence.num_computed_tokens, []) for row, sequence in enumerate(decodes)]
         failed: set[Sequence] = set()
         for chunk in batch.prefills:
-            if any(self._is_coming(chunk, piece) for piece in pieces):  # computed once, copied in the next pass
+            if any(self._waits_for(chunk, piece) for piece in pieces):
                 yield from self._pass(pieces, failed)
                 pieces = []
             if chunk.sequence not in failed:
@@ -103,11 +103,16 @@ class StepExecutor:
             raise RuntimeError("a preempted sequence has lost its KV")
         self._runner.load_kv(item.row, 0, block)
 
-    def _is_coming(self, chunk: PrefillChunk, piece: _Piece) -> bool:
-        """Whether the pass in preparation computes a chunk of `piece` that `chunk` will find in the cache."""
-        if not chunk.chain or chunk.completes or piece.sequence is chunk.sequence:
+    def _waits_for(self, chunk: PrefillChunk, piece: _Piece) -> bool:
+        """Whether `chunk` can be copied once the pass in preparation has computed `piece`.
+
+        Either the chunks before it are still to be computed, or the same chunk of another sequence is.
+        """
+        if not chunk.chain or chunk.completes:
             return False
         key = chunk.chain[-1]
+        if piece.sequence is chunk.sequence:
+            return key in self._prefixes
         return self._prefixes.wants(key) and any(other.chain and other.chain[-1] == key for other in piece.chunks)
 
     def _add(self, chunk: PrefillChunk, pieces: list[_Piece], failed: set[Sequence]) -> Iterator[RowFailed]:

@@ -14,7 +14,8 @@ def test_all_slots_are_kept_busy_and_the_runner_serves_a_second_measurement() ->
         runner.calls.clear()
         work = measure(runner, SMALL, slots, 512)
         assert max(runner.decode_sizes) == slots
-        assert sum(runner.decode_sizes) > 0.9 * slots * len(runner.decode_sizes)
+        # Jobs of four tokens spend one step of four on their prompt; the slot is taken, the row does not decode.
+        assert sum(runner.decode_sizes) > 0.7 * slots * len(runner.decode_sizes)
         assert work.prompt_tokens > 0
         assert work.generated_tokens > 0
         assert 0.2 <= work.seconds < 5
