@@ -1,4 +1,4 @@
-"""What this machine's processor can do with int8, and which weight range follows from it."""
+"""What this machine's processor can do with int8."""
 
 import platform
 from dataclasses import dataclass
@@ -9,9 +9,6 @@ _DOT_PRODUCT = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
 _OF_INTEREST = frozenset(
     {"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "amx_bf16", "asimd", "i8mm", "sve", "bf16"}
 )
-
-FULL_WEIGHT_RANGE = 127
-SATURATION_FREE_WEIGHT_RANGE = 64
 
 
 @dataclass(frozen=True)
@@ -42,17 +39,3 @@ class Cpu:
     def has_int8_dot_product(self) -> bool:
         """Whether four int8 products are summed in 32 bits (VNNI, AMX, ARM dot product)."""
         return bool(self.flags & _DOT_PRODUCT)
-
-    @property
-    def weight_range(self) -> int:
-        """Largest magnitude of an int8 weight whose products are summed exactly.
-
-        Without a dot-product instruction, uint8 x int8 pairs are added in 16 bits with saturation (`vpmaddubsw`):
-        2 * 255 * 127 overflows 32767, 2 * 255 * 64 does not. Measured on AVX2, SmolLM2-135M without smoothing:
-        perplexity 27.05 in float32, 29.81 with 127, 28.6 with 64.
-        """
-        return FULL_WEIGHT_RANGE if self.has_int8_dot_product else SATURATION_FREE_WEIGHT_RANGE
-
-    def saturates(self, weight_bits: int) -> bool:
-        """Whether int8 weights of `weight_bits` lose accuracy on this processor."""
-        return weight_bits == FULL_WEIGHT_RANGE.bit_length() + 1 and not self.has_int8_dot_product

@@ -11,6 +11,7 @@ from shared.errors import ModelCorruptError, ModelUnsupportedError
 
 MANIFEST_FILE = "manifest.json"
 SCHEMA_VERSION = 1
+IMPORTER_VERSION = 4  # raised whenever an import would give other weights than before
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN.pattern}$")]
 
@@ -56,7 +57,7 @@ class Quality(_Part):
 
 
 class CpuTarget(_Part):
-    """The processor the weights were quantised on; `weight_range` is the largest int8 magnitude used."""
+    """The processor the weights were quantised on; they run on every other. `weight_range` bounds int8 magnitudes."""
 
     architecture: str
     features: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""The model served: is it there, in the precision that suits this machine, and made for its processor?"""
+"""The model served: is it there, in the precision that suits this machine, and made by this importer?"""
 
 from collections.abc import Iterator
 
 from cli.doctor.finding import Finding, Verdict
 from shared.cpu import Cpu
 from shared.errors import TokenmillError
-from shared.model_manifest import Manifest
+from shared.model_manifest import IMPORTER_VERSION, Manifest
 from shared.model_registry import resolve
 from shared.precision_rule import recommend
 from shared.settings import Settings
@@ -22,7 +22,7 @@ def findings(settings: Settings, cpu: Cpu, room: int) -> Iterator[Finding]:
         return
     yield Finding("model", f"{found.name}@{found.version} in {found.path}")
     yield _precision(settings, cpu, found.manifest, room)
-    yield from _made_for(found.manifest, cpu)
+    yield from _importer(found.manifest)
     yield from _quality(found.manifest)
 
 
@@ -41,21 +41,11 @@ def _precision(settings: Settings, cpu: Cpu, manifest: Manifest | None, room: in
     )
 
 
-def _made_for(manifest: Manifest, cpu: Cpu) -> Iterator[Finding]:
-    if manifest.precision != "int8":
-        return
-    if cpu.saturates(manifest.weight_bits):
+def _importer(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.precision == "int8" and manifest.importer_version < IMPORTER_VERSION:
         yield Finding(
             "weights",
-            "8-bit weights, made for an int8 dot product this processor lacks: sums saturate and quality is lost;"
-            " import the model on this machine",
-            Verdict.WARN,
-        )
-    elif cpu.has_int8_dot_product and manifest.weight_bits < 8:  # noqa: PLR2004  # bits of a byte
-        yield Finding(
-            "weights",
-            f"{manifest.weight_bits}-bit weights, made for a processor without int8 dot product; importing the model"
-            " here would keep all 8 bits",
+            "imported by an older Tokenmill, whose weights are less exact; `tokenmill models import` or `pull` again",
             Verdict.WARN,
         )
 

@@ -7,7 +7,6 @@ import onnxruntime_genai
 import pytest
 from tokenizers import Tokenizer
 
-from shared.cpu import Cpu
 from shared.errors import DownloadError, ModelCorruptError
 from shared.model_registry import ModelVersion, resolve, verify
 from shared.settings import DEFAULT_MODEL
@@ -90,7 +89,7 @@ def test_the_manifest_says_how_int8_was_made(model_store: Path) -> None:
     manifest = resolve(DEFAULT_MODEL, model_store).manifest
     assert manifest.precision == "int8"
     assert manifest.quantisation[:2] == ("rotation", "smoothing")
-    assert manifest.weight_bits == (8 if Cpu.detect().has_int8_dot_product else 7)
+    assert manifest.weight_bits == 8
     assert manifest.source.sha256 == CATALOGUE[DEFAULT_MODEL].gguf_sha256
     assert manifest.source.licence == "Apache-2.0"
     assert manifest.quality is not None

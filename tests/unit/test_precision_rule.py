@@ -5,7 +5,7 @@ import pytest
 from cli.doctor import model
 from cli.doctor.finding import Finding, Verdict
 from shared.cpu import Cpu
-from shared.model_manifest import MANIFEST_FILE, FileDigest, Manifest, Precision, Quality
+from shared.model_manifest import IMPORTER_VERSION, MANIFEST_FILE, FileDigest, Manifest, Precision, Quality
 from shared.model_registry import resolve
 from shared.precision_rule import recommend
 from shared.settings import Settings
@@ -55,10 +55,10 @@ def manifest(precision: Precision, bits: int, *, forced: bool = False) -> Manife
             "vocab_size": 128,
             "kv_bytes_per_token": 1000,
             "quality": quality,
-            "cpu": {"architecture": "x86_64", "features": (), "weight_range": 64},
+            "cpu": {"architecture": "x86_64", "features": (), "weight_range": 127},
             "created_at": "2026-01-01T00:00:00Z",
             "onnxruntime_version": "1",
-            "importer_version": 2,
+            "importer_version": IMPORTER_VERSION,
         }
     )
 
@@ -95,11 +95,13 @@ def test_doctor_warns_of_another_precision(tmp_path: Path) -> None:
     assert "--precision int8" in found["precision"].detail
 
 
-@pytest.mark.parametrize(("bits", "cpu", "words"), [(8, AVX2, "saturate"), (7, VNNI, "keep all 8 bits")])
-def test_doctor_warns_of_weights_made_for_another_processor(tmp_path: Path, bits: int, cpu: Cpu, words: str) -> None:
-    found = examine(tmp_path, manifest("int8", bits), cpu)
+def test_doctor_tells_when_a_newer_importer_would_be_more_exact(tmp_path: Path) -> None:
+    old = manifest("int8", 7).model_copy(update={"importer_version": IMPORTER_VERSION - 1})
+    found = examine(tmp_path / "old", old, AVX2)
     assert found["weights"].verdict is Verdict.WARN
-    assert words in found["weights"].detail
+    assert "`tokenmill models import` or `pull` again" in found["weights"].detail
+    floats = old.model_copy(update={"precision": "fp32"})
+    assert "weights" not in examine(tmp_path / "floats", floats, AVX2)
 
 
 def test_doctor_tells_of_a_forced_import_and_of_a_missing_model(tmp_path: Path) -> None:

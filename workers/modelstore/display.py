@@ -6,7 +6,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from shared.cpu import Cpu
 from shared.model_manifest import Manifest, Quality
 from shared.model_registry import ModelVersion, active_version
 from workers.engine.kv_cache import KvShape
@@ -86,8 +85,6 @@ def show_details(version: ModelVersion) -> None:
         table.add_row(label, value)
     console, manifest = Console(), version.manifest
     console.print(table)
-    if Cpu.detect().saturates(manifest.weight_bits) and manifest.precision == "int8":
-        console.print("Made for a CPU with int8 dot products; this one has none and loses accuracy: import it here.")
     contexts = [tokens for tokens in _CONTEXTS if tokens <= manifest.context_length] or [manifest.context_length]
     memory = _table("memory, weights + int8 KV", *(f"{tokens} tokens" for tokens in contexts))
     for slots in _SLOTS:

@@ -1,6 +1,6 @@
 """Rounding with error feedback: what one weight loses, the weights still to be rounded make up for (GPTQ).
 
-Seven bits are too few for rounding each weight by itself; knowing how activations move together halves the damage.
+Knowing how activations move together, it makes good most of what bounding pairs of large weights costs.
 Source: Frantar et al. 2022, arXiv 2210.17323, section 3.
 """
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from workers.modelstore.linear_nodes import FloatArray
 from workers.modelstore.quality import open_session, windows
+from workers.modelstore.weight_pairs import round_first, round_second
 
 DAMPING = 0.1
 MOST_INPUTS = 4096  # the work grows with the cube of a layer's inputs; wider layers are rounded plainly
@@ -44,25 +45,39 @@ def _feedback_matrix(moments: Moments) -> FloatArray:
     return np.asarray(np.linalg.cholesky(np.linalg.inv(damped)).T, np.float32)
 
 
-def round_with_feedback(
-    weight: FloatArray, scales: FloatArray, moments: Moments, weight_range: int
-) -> NDArray[np.int8]:
-    """Round `weight` `[inputs, outputs]` to multiples of `scales` `[outputs]`, the busiest inputs first."""
-    order = np.argsort(-np.diag(moments), kind="stable")
+def _busiest_pairs_first(busyness: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the order of the inputs: pairs together, those whose activations are largest first, a lone one last."""
+    paired = len(busyness) // 2 * 2
+    pairs = np.argsort(-(busyness[0:paired:2] + busyness[1:paired:2]), kind="stable")
+    return np.concatenate([np.stack([2 * pairs, 2 * pairs + 1], axis=1).ravel(), np.arange(paired, len(busyness))])
+
+
+def round_with_feedback(weight: FloatArray, scales: FloatArray, moments: Moments) -> NDArray[np.int8]:
+    """Round `weight` `[inputs, outputs]` to multiples of `scales` `[outputs]`, pairs bounded (see `weight_pairs`)."""
+    order = _busiest_pairs_first(np.diag(moments))
     feedback = _feedback_matrix(moments[np.ix_(order, order)])
     left = np.array(weight[order], np.float32)
     values = np.empty(left.shape, np.int8)
     for start in range(0, len(left), _BLOCK):
         stop = min(start + _BLOCK, len(left))
-        errors = np.empty((stop - start, left.shape[1]), np.float32)
-        for row in range(stop - start):
-            here = start + row
-            wanted = left[here] - feedback[start:here, here] @ errors[:row]
-            rounded = np.clip(np.rint(wanted / scales), -weight_range, weight_range)
-            values[order[here]] = rounded
-            errors[row] = (wanted - rounded * scales) / feedback[here, here]
+        rounded, errors = _round_block(left[start:stop], scales, feedback[start:stop, start:stop])
+        values[order[start:stop]] = rounded
         left[stop:] -= feedback[start:stop, stop:].T @ errors
     return values
+
+
+def _round_block(left: FloatArray, scales: FloatArray, feedback: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the rounded steps of a block of inputs, which starts with a whole pair, and their errors to feed on."""
+    rounded, errors = np.empty_like(left), np.empty_like(left)
+    for row in range(len(left)):
+        wanted = left[row : row + 2] - feedback[:row, row : row + 2].T @ errors[:row]
+        steps = wanted / scales
+        if row % 2:
+            rounded[row] = round_second(steps[0], rounded[row - 1])
+        else:
+            rounded[row] = round_first(steps[0], steps[1] if len(steps) > 1 else np.zeros_like(steps[0]))
+        errors[row] = (wanted[0] - rounded[row] * scales) / feedback[row, row]
+    return rounded, errors
 
 
 class ActivationMoments:

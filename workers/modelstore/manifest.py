@@ -6,12 +6,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shared.cpu import Cpu
-from shared.model_manifest import MANIFEST_FILE, CpuTarget, FileDigest, Manifest, Precision, Quality, Source
+from shared.model_manifest import (
+    IMPORTER_VERSION,
+    MANIFEST_FILE,
+    CpuTarget,
+    FileDigest,
+    Manifest,
+    Precision,
+    Quality,
+    Source,
+)
 from shared.model_registry import digest_file
 from workers.engine.scoring import ONNXRUNTIME_VERSION
 from workers.modelstore.genai_import import GenaiDirectory
+from workers.modelstore.weight_pairs import WEIGHT_RANGE
 
-IMPORTER_VERSION = 3
 _DIGEST_LENGTH = 12
 
 
@@ -63,7 +72,7 @@ def write_manifest(directory: Path, facts: BuildFacts) -> Manifest:
         vocab_size=config.vocab_size,
         kv_bytes_per_token=config.kv_shape.bytes_per_token("float32"),
         quality=facts.quality,
-        cpu=CpuTarget(architecture=cpu.architecture, features=cpu.features, weight_range=cpu.weight_range),
+        cpu=CpuTarget(architecture=cpu.architecture, features=cpu.features, weight_range=WEIGHT_RANGE),
         created_at=datetime.now(UTC),
         onnxruntime_version=ONNXRUNTIME_VERSION,
         importer_version=IMPORTER_VERSION,

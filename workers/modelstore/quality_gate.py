@@ -61,26 +61,24 @@ class GatedQuantizer:
         self._quantizer, self._gate, self._report = quantizer, gate, report
         self._text = CALIBRATION_TEXT.read_text(encoding="utf-8")
 
-    def write(self, target: Path, precision: Precision, weight_range: int, before: Score) -> tuple[Quantized, Score]:
+    def write(self, target: Path, precision: Precision, before: Score) -> tuple[Quantized, Score]:
         """Write the first attempt the gate lets through, else the last one; return it with its score.
 
         A forced import takes the first attempt: who forces it wants plain layers.
         """
-        done, result = self._attempt(target, precision, weight_range, frozenset())
+        done, result = self._attempt(target, precision, frozenset())
         if self._gate.forced or self._gate.holds(result.perplexity, before.perplexity):
             return done, result
-        errors = self._quantizer.errors(precision, weight_range)
+        errors = self._quantizer.errors(precision)
         for kept in layers_to_keep(errors, self._quantizer.sizes):
             loss = result.perplexity / before.perplexity - 1
             self._report(f"perplexity rises by {loss:.1%}: trying with {len(kept)} sensitive layers in float32")
-            done, result = self._attempt(target, precision, weight_range, kept)
+            done, result = self._attempt(target, precision, kept)
             if self._gate.holds(result.perplexity, before.perplexity):
                 break
         return done, result
 
-    def _attempt(
-        self, target: Path, precision: Precision, weight_range: int, kept: frozenset[str]
-    ) -> tuple[Quantized, Score]:
-        done = self._quantizer.write(target, precision, weight_range, kept)
+    def _attempt(self, target: Path, precision: Precision, kept: frozenset[str]) -> tuple[Quantized, Score]:
+        done = self._quantizer.write(target, precision, kept)
         self._report("measuring the result")
         return done, score(target, self._text)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import onnx
 
-from shared.cpu import FULL_WEIGHT_RANGE
 from shared.model_manifest import Precision
 from workers.modelstore.block_int4 import BlockInt4
 from workers.modelstore.compact_embeddings import compact_embeddings
@@ -22,6 +21,7 @@ from workers.modelstore.rotation import Rotator
 from workers.modelstore.rowwise_int8 import RoundedWeight, RowwiseInt8
 from workers.modelstore.sensitivity import layer_errors
 from workers.modelstore.smoothing import Smoother, activation_peaks
+from workers.modelstore.weight_pairs import WEIGHT_RANGE
 
 Report = Callable[[str], None]
 FOLDING_TOLERANCE = 1e-3
@@ -54,9 +54,7 @@ class Quantizer:
         self._text = CALIBRATION_TEXT.read_text(encoding="utf-8")
         self._rounded: dict[str, RoundedWeight] = {}
 
-    def write(
-        self, target: Path, precision: Precision, weight_range: int, keep_float: AbstractSet[str] = frozenset()
-    ) -> Quantized:
+    def write(self, target: Path, precision: Precision, keep_float: AbstractSet[str] = frozenset()) -> Quantized:
         """Write the model into the directory `target` in `precision` (int8 or int4), `keep_float` left as it is.
 
         Raises:
@@ -66,14 +64,13 @@ class Quantizer:
         kept = tuple(sorted(keep_float))
         if precision == "int4":
             return Quantized(4, kept_float=self._write_int4(target, kept))
-        methods = self._write_int8(target, weight_range, kept)
-        return Quantized(8 if weight_range == FULL_WEIGHT_RANGE else 7, methods, kept)
+        return Quantized(8, self._write_int8(target, kept), kept)
 
-    def errors(self, precision: Precision, weight_range: int) -> dict[str, float]:
+    def errors(self, precision: Precision) -> dict[str, float]:
         """Return how much each linear layer suffers in `precision`, by the name of its output."""
         if precision == "int4":
             return layer_errors(self._source.path, self._text, _INT4_RANGE)
-        return layer_errors(self._even.path, self._text, weight_range)
+        return layer_errors(self._even.path, self._text, WEIGHT_RANGE)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -92,16 +89,13 @@ class Quantizer:
         save(model, target, self._name)
         return kept
 
-    def _write_int8(self, target: Path, weight_range: int, kept: tuple[str, ...]) -> tuple[str, ...]:
-        methods = self._even.methods
-        model, moments = onnx.load(self._even.path / self._name), None
-        if weight_range != FULL_WEIGHT_RANGE:  # rounding to full bytes costs less than a tenth of what activations cost
-            moments, methods = self._moments(model), (*methods, "error feedback")
-        self._report(f"quantising rows to int8, weights within {weight_range}")
-        RowwiseInt8(model, weight_range, moments, keep_float=set(kept), rounded=self._rounded).rewrite()
+    def _write_int8(self, target: Path, kept: tuple[str, ...]) -> tuple[str, ...]:
+        model = onnx.load(self._even.path / self._name)
+        self._report("quantising rows to int8")
+        RowwiseInt8(model, self._moments(model), keep_float=set(kept), rounded=self._rounded).rewrite()
         compact_embeddings(model)
         save(model, target, self._name)
-        return methods
+        return (*self._even.methods, "error feedback")
 
     def _moments(self, model: onnx.ModelProto) -> ActivationMoments:
         weights = Weights(model.graph)

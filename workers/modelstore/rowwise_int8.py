@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from workers.modelstore.feedback_rounding import ActivationMoments, round_with_feedback
 from workers.modelstore.graph import CONTRIB, GraphBuilder
 from workers.modelstore.linear_nodes import FloatArray, LinearNode, Weights
+from workers.modelstore.weight_pairs import column_scales, round_pairs
 
 ACTIVATION_ZERO_POINT = 128
 ACTIVATION_RANGE = 127.0
@@ -21,31 +22,23 @@ SMALLEST_PEAK = 1e-8
 RoundedWeight = tuple[NDArray[np.int8], FloatArray]
 
 
-def quantise_columns(weight: FloatArray, weight_range: int) -> tuple[NDArray[np.int8], FloatArray]:
-    """Return int8 values and their scales `[outputs]` for a weight `[inputs, outputs]`, symmetric, round to even."""
-    scales = np.abs(weight).max(axis=0) / np.float32(weight_range)
-    scales[scales == 0] = 1
-    return np.rint(weight / scales).astype(np.int8), scales.astype(np.float32)
-
-
 class RowwiseInt8:
     """Rewrites the linear layers of a model in place."""
 
     def __init__(
         self,
         model: onnx.ModelProto,
-        weight_range: int,
         moments: ActivationMoments | None = None,
         *,
         keep_float: AbstractSet[str] = frozenset(),
         rounded: MutableMapping[str, RoundedWeight] | None = None,
     ) -> None:
-        """Take a float32 `model` with its weights; `weight_range` comes from `Cpu.weight_range`.
+        """Take a float32 `model` with its weights.
 
         With `moments`, weights are rounded with error feedback. Layers whose outputs `keep_float` names stay as they
         are. `rounded`, by output, spares a second attempt on the same model the rounding of the first.
         """
-        self._graph, self._weight_range, self._moments = model.graph, weight_range, moments
+        self._graph, self._moments = model.graph, moments
         self._keep_float = keep_float
         self._known: MutableMapping[str, RoundedWeight] = {} if rounded is None else rounded
         self._weights = Weights(model.graph)
@@ -88,11 +81,11 @@ class RowwiseInt8:
 
     def _rounded(self, linear: LinearNode) -> RoundedWeight:
         matrix = self._weights.matrix(linear)
-        values, scales = quantise_columns(matrix, self._weight_range)
+        scales = column_scales(matrix)
         moments = self._moments.of(linear.inputs) if self._moments else None
-        if moments is not None:
-            values = round_with_feedback(matrix, scales, moments, self._weight_range)
-        return values, scales
+        if moments is None:
+            return round_pairs(matrix, scales), scales
+        return round_with_feedback(matrix, scales, moments), scales
 
     def _quantised_rows(self, inputs: str) -> tuple[str, str]:
         """Return uint8 rows and their peaks `[..., 1]`; layers that read the same activations share them."""

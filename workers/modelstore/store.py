@@ -9,13 +9,13 @@ from pathlib import Path
 
 from shared.cpu import Cpu
 from shared.errors import ModelCorruptError, ModelUnsupportedError
-from shared.model_manifest import Precision, Quality, Source
+from shared.model_manifest import IMPORTER_VERSION, Precision, Quality, Source
 from shared.model_registry import ModelVersion, activate, active_version, check_name, digest_file, verify, versions_of
 from workers.modelstore.genai_import import GenaiDirectory
 from workers.modelstore.gguf_import import convert_gguf
 from workers.modelstore.gguf_reader import GgufFile
 from workers.modelstore.half_precision import widen_directory
-from workers.modelstore.manifest import IMPORTER_VERSION, BuildFacts, combined_sha256, digest_files, write_manifest
+from workers.modelstore.manifest import BuildFacts, combined_sha256, digest_files, write_manifest
 from workers.modelstore.overflow_scan import check_weights
 from workers.modelstore.quality import CALIBRATION_TEXT, Score, score
 from workers.modelstore.quality_gate import GatedQuantizer, QualityGate
@@ -44,13 +44,13 @@ class ModelStore:
     """The directory of installed models, written to. Reading needs only `shared.model_registry`."""
 
     def __init__(self, model_dir: Path, cpu: Cpu, report: Report) -> None:
-        """Install into `model_dir`, quantise for `cpu`, tell `report` what goes on."""
+        """Install into `model_dir`, note `cpu` in manifests, tell `report` what goes on."""
         self._model_dir, self._cpu, self._report = model_dir, cpu, report
 
     def add(self, request: ImportRequest) -> ModelVersion:
         """Import a GGUF file or an onnxruntime-genai directory; a name's first version becomes the active one.
 
-        The same source, precision, weight range and importer give the version already there, without a rebuild.
+        The same source, precision and importer give the version already there, without a rebuild.
 
         Raises:
             ModelUnsupportedError: the source is of a kind, architecture or precision not supported, holds NaN, or
@@ -70,9 +70,8 @@ class ModelStore:
         for version in versions_of(name, self._model_dir):
             manifest = version.manifest
             made_alike = (manifest.importer_version, manifest.precision) == (IMPORTER_VERSION, precision)
-            range_alike = precision != "int8" or manifest.cpu.weight_range == self._cpu.weight_range
             good = gate.accepts(manifest.quality)
-            if made_alike and range_alike and good and manifest.source.sha256 == source.sha256:
+            if made_alike and good and manifest.source.sha256 == source.sha256:
                 try:
                     verify(version)
                 except ModelCorruptError as error:
@@ -131,7 +130,7 @@ class ModelStore:
             return Quantized(_BITS[precision]), _quality(before, before, gate, is_float=own == "fp32")
         quantizer = Quantizer(model, before, self._report, target.with_name("even"))
         attempts = GatedQuantizer(quantizer, gate, self._report)
-        done, result = attempts.write(target, precision, self._cpu.weight_range, before)
+        done, result = attempts.write(target, precision, before)
         quality = _quality(result, before, gate, is_float=True)
         gate.check(quality)
         return done, quality

@@ -81,7 +81,7 @@ def test_int4_is_noted_but_refused_only_when_asked() -> None:
 
 
 def test_the_error_of_a_layer_points_at_the_ruined_one(floats: Path) -> None:
-    errors = layer_errors(floats, TEXT, 64)
+    errors = layer_errors(floats, TEXT, 127)
     assert len(errors) == 2 * 5 + 1
     ranked = sorted(errors, key=lambda name: -errors[name])
     assert ranked[0] == "layers.1.attn.o_proj"

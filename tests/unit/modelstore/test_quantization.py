@@ -17,8 +17,9 @@ from workers.modelstore.gguf_reader import GgufFile
 from workers.modelstore.graph import GraphBuilder, save
 from workers.modelstore.quality import open_session
 from workers.modelstore.rotation import Rotator, orthogonal_matrix
-from workers.modelstore.rowwise_int8 import RowwiseInt8, quantise_columns
+from workers.modelstore.rowwise_int8 import RowwiseInt8
 from workers.modelstore.smoothing import Smoother, activation_peaks
+from workers.modelstore.weight_pairs import column_scales, round_pairs
 
 IDS = [1, 17, 44, 201, 9, 5, 5, 130]
 TEXT = "the cat and the dog, 12 of them"
@@ -47,23 +48,9 @@ def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(values - expected) / np.linalg.norm(expected))
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([64, 127]))
-def test_columns_come_back_within_half_a_step(seed: int, weight_range: int) -> None:
-    weight = np.random.default_rng(seed).normal(size=(8, 5)).astype(np.float32)
-    values, scales = quantise_columns(weight, weight_range)
-    assert np.abs(values).max(axis=0).tolist() == [weight_range] * 5
-    assert (np.abs(values * scales - weight) <= scales * 0.501).all()
-
-
-def test_a_column_of_zeros_stays_zero() -> None:
-    values, scales = quantise_columns(np.zeros((4, 2), np.float32), 127)
-    assert not values.any()
-    assert np.isfinite(scales).all()
-
-
 def test_int8_keeps_the_logits_and_leaves_no_float_matrix(float_dir: Path, tmp_path: Path) -> None:
     model = onnx.load(float_dir / "model.onnx")
-    RowwiseInt8(model, 64).rewrite()
+    RowwiseInt8(model).rewrite()
     operators = [node.op_type for node in model.graph.node]
     assert "MatMul" not in operators
     assert operators.count("MatMulIntegerToFloat") == 2 * 5 + 1
@@ -84,7 +71,7 @@ def test_a_row_of_int8_does_not_depend_on_its_neighbours() -> None:
     )
     opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    RowwiseInt8(model, 64).rewrite()
+    RowwiseInt8(model).rewrite()
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     rows = np.random.default_rng(2).normal(size=(33, 16)).astype(np.float32) * np.logspace(-4, 4, 33)[:, None]
     rows = rows.astype(np.float32)
@@ -138,17 +125,17 @@ def test_error_feedback_keeps_the_outputs_closer_than_plain_rounding() -> None:
     mixing = random.normal(size=(48, 48)) * np.logspace(0, -2, 48)
     rows = random.normal(size=(400, 48)) @ mixing
     weight = random.normal(size=(48, 20)).astype(np.float32)
-    plain, scales = quantise_columns(weight, 64)
-    fed_back = round_with_feedback(weight, scales, rows.T @ rows, 64)
-    assert np.abs(fed_back).max() <= 64
+    scales = column_scales(weight)
+    plain, fed_back = round_pairs(weight, scales), round_with_feedback(weight, scales, rows.T @ rows)
     plain_loss, loss = (np.square(rows @ (values * scales - weight)).sum() for values in (plain, fed_back))
     assert loss < 0.6 * plain_loss
 
 
 def test_without_correlation_error_feedback_is_plain_rounding() -> None:
     weight = np.random.default_rng(4).normal(size=(80, 3)).astype(np.float32)
-    plain, scales = quantise_columns(weight, 64)
-    np.testing.assert_array_equal(round_with_feedback(weight, scales, np.eye(80), 64), plain)
+    scales = column_scales(weight)
+    plain = round_pairs(weight, scales)
+    np.testing.assert_array_equal(round_with_feedback(weight, scales, np.eye(80)), plain)
 
 
 def test_moments_are_measured_in_groups_and_left_out_for_wide_layers(
