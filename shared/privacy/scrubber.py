@@ -10,7 +10,7 @@ from shared.errors import ScrubFailedError
 from shared.privacy.fold import View
 from shared.privacy.placeholders import Ledger, placeholder_spans
 from shared.privacy.policy import DEFAULT, Action, Policy
-from shared.privacy.recognizers import BUILT_IN, Recognizer
+from shared.privacy.recognizers import BUILT_IN, Finder
 from shared.privacy.span import Span, union
 
 _Result = TypeVar("_Result")
@@ -36,7 +36,7 @@ class ScrubResult:
 class Scrubber:
     """Scrubs with the given recognizers; holds no state between calls, so threads and jobs share one."""
 
-    def __init__(self, recognizers: Sequence[Recognizer] = BUILT_IN) -> None:
+    def __init__(self, recognizers: Sequence[Finder] = BUILT_IN) -> None:
         """Take the recognizers to run, the built-in ones unless told otherwise."""
         self._recognizers = tuple(recognizers)
 
