@@ -16,7 +16,7 @@ from shared.privacy.words import one_of
 _FOLDER = Path(__file__).parent
 
 _WORD = r"(?:Mc|Mac|O['’]|D['’])?[A-ZÀ-ÖØ-Þ](?:[a-zß-öø-ÿłńśźżćęąšžčřěů]+|[A-ZÀ-ÖØ-Þ]+)(?:['’-][A-ZÀ-Þ]?[a-zß-ÿ]+|-[A-Z]+)?"
-_CHAIN = re.compile(rf"(?<![A-Za-z0-9_@./\\-]){_WORD}(?:[ \t](?:[A-Z]\.?(?![A-Za-z])|{_WORD})){{0,5}}(?![A-Za-z0-9_@]|\.[a-z])")
+_CHAIN = re.compile(rf"(?<![A-Za-z0-9_@./\\-]){_WORD}(?:[ \t](?:[A-Z]\.?(?![A-Za-z'’])|{_WORD})){{0,5}}(?![A-Za-z0-9_@]|\.[a-z])")
 _PART = re.compile(r"[^ \t]+")
 _TITLE = re.compile(r"(?:^|[^a-z])(?:mr|mrs|ms|miss|mx|dr|prof|professor|doctor|sir|madam|sister|herr|frau|mme|señora?)\.?[ ]\Z")
 _LABEL = re.compile(
@@ -30,6 +30,8 @@ _NO_PERSON_BEHIND = one_of(
     "inc ltd llc corp corporation company co gmbh ag plc foundation society association award prize cup theorem law test "
     "syndrome disease scale index method model engine hall house tower building center centre city county state"
 )
+_FAMILIES_TOO = one_of("hall church house law park lake")
+_LITTLE_WORDS = one_of("to do so see an my will may in is as at by on or of the and for")
 _SYLLABLE = (
     "(?:zh|ch|sh|[bpmfdtnlgkhjqxrzcsyw])?(?:iang|iong|uang|ang|eng|ing|ong|ian|iao|uai|uan|ai|ei|ao|ou|an|en|in|un|ia|ie|iu|"
     "ua|ue|ui|uo|er|a|o|e|i|u|v)"
@@ -57,6 +59,11 @@ class _Part:
     @property
     def word(self) -> str:
         return self.text.lower().replace("’", "'")
+
+    @classmethod
+    def of(cls, text: str, start: int) -> "_Part":
+        bare = re.sub(r"['’]s\Z", "", text)
+        return cls(start, start + len(bare), bare)
 
     @property
     def is_initial(self) -> bool:
@@ -86,11 +93,11 @@ class LatinNames:
 
 def _names(text: str, match: re.Match[str]) -> Iterator[tuple[int, int]]:
     base = match.start()
-    parts = [_Part(base + m.start(), base + m.end(), m[0]) for m in _PART.finditer(match[0])]
+    parts = [_Part.of(m[0], base + m.start()) for m in _PART.finditer(match[0])]
     before = text[max(0, base - 24) : base].lower()
-    first = 0
-    if _TITLE.search(before) or _LABEL.search(before):
-        size = _whole(parts)
+    first, titled = 0, _TITLE.search(before) is not None
+    if titled or _LABEL.search(before):
+        size = _whole(parts, titled=titled)
         if size:
             yield parts[0].start, parts[size - 1].end
             first = size
@@ -101,15 +108,21 @@ def _names(text: str, match: re.Match[str]) -> Iterator[tuple[int, int]]:
         first += size or 1
 
 
-def _whole(parts: Sequence[_Part]) -> int:
+def _whole(parts: Sequence[_Part], *, titled: bool) -> int:
     """Return how many of `parts`, which a title or label announces, are a name; ordinary words are none."""
-    size = 0
-    while size < min(len(parts), 4) and (parts[size].is_initial or parts[size].word not in _words("common_words.txt")):
+    size = int(titled)
+    while size < min(len(parts), 4) and _may_be_part(parts[size], first=not size):
         size += 1
     while size and parts[size - 1].is_initial:
         size -= 1
-    known = size and (size > 1 or parts[0].word in _known())
+    listed = _known() if size > 1 else _words("given_names.txt")
+    known = titled or any(part.word in listed for part in parts[:size])
     return size if known and not _continues(parts, size) else 0
+
+
+def _may_be_part(part: _Part, *, first: bool) -> bool:
+    ordinary = part.word in _words("common_words.txt")
+    return part.is_initial or not ordinary or (not first and part.word in _words("family_names.txt"))
 
 
 def _known() -> frozenset[str]:
@@ -134,12 +147,12 @@ def _size(parts: Sequence[_Part]) -> int:
 
 def _is_name(given: str, family: str, *, initials: bool) -> bool:
     common = _words("common_words.txt")
-    if given not in _words("given_names.txt") or given in _PLACES or family in _NO_PERSON_BEHIND:
-        return False
-    if family in common and given in common:
+    if initials and not {given, family} & (common | _NO_PERSON_BEHIND) and {given, family} & _known():
+        return True
+    if given not in _words("given_names.txt") or given in _PLACES or family in _NO_PERSON_BEHIND - _FAMILIES_TOO:
         return False
     listed = all(part in _words("family_names.txt") for part in family.split("-"))
-    return (listed or (initials and family not in common)) and (initials or not (family in common and len(family) < 4))  # noqa: PLR2004  # "Ann To"
+    return listed and not (family in common and (given in common or family in _LITTLE_WORDS))
 
 
 def _is_pinyin(first: str, second: str) -> bool:

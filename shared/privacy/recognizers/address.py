@@ -5,7 +5,7 @@ import re
 from shared.privacy.recognizers.places import CITIES, PROVINCES
 from shared.privacy.recognizers.recognizer import Candidate, Recognizer
 
-_HAN = r"[\p{Han}]"
+_HAN = "[一-龥]"  # a single range: RE2 matches it far faster than `\p{Han}`
 _NUMBER = r"(?:[0-9]{1,5}|[A-Za-z][0-9]{0,4}|[〇零一二三四五六七八九十百两]{1,5}|[甲乙丙丁])"
 _START = (
     rf"(?:(?:{'|'.join(PROVINCES)})(?:省|市|(?:壮族|回族|维吾尔)?自治区|特别行政区)?(?:{_HAN}{{2,7}}?(?:市|自治州|地区|盟))?"
@@ -16,7 +16,7 @@ _STREET = r"(?:路|街|大道|道|巷|弄|胡同|里|村|社区|小区|新村|�
 _NUMBERED = rf"(?:第?{_NUMBER}(?:-{_NUMBER})*(?:号楼|號樓|号院|号|號|弄|栋|棟|幢|座|单元|楼|樓|层|層|室|房|户|组|队|门|铺|甲|乙|院)(?:之[0-9一二三])?)"
 _LAST = rf"(?:{_NUMBERED}|[0-9]{{1,4}}(?:-[0-9]{{1,4}}){{1,3}}|[A-Za-z]?[0-9]{{2,5}})"
 _MIDDLE = rf"(?:{_HAN}{{0,10}}?(?:{_STREET})[东西南北中]?[ ]?)"
-_BUILDING = rf"[\p{{Han}}A-Za-z]{{1,10}}?(?:{_STREET}|大楼|楼|座)(?:{_HAN}{{0,3}}?)"
+_BUILDING = rf"[一-龥A-Za-z]{{1,10}}?(?:{_STREET}|大楼|楼|座)(?:{_HAN}{{0,3}}?)"
 _TAIL = rf"(?:[ ]?(?:附?{_LAST}|{_BUILDING}[ ]?{_LAST}|[A-Za-z]座|[东西南北中]{_NUMBERED}))*"
 _BODY = rf"{_DISTRICT}{_MIDDLE}{{1,3}}(?:{_HAN}{{0,8}}?{_NUMBERED}){_TAIL}"
 _VILLAGE = rf"{_DISTRICT}{_HAN}{{1,8}}?(?:村|庄|屯|组)(?:{_HAN}{{0,4}}?{_NUMBERED})?{_TAIL}"
@@ -25,7 +25,7 @@ _DISTRICT_START = rf"{_HAN}{{2,3}}(?:区|县)"
 
 _ANCHORED = rf"({_START}{_BODY}|{_START}{_HAN}{{2,6}}?(?:区|县|市){_VILLAGE})"
 _LABELLED = rf"{_LABEL}((?:{_DISTRICT_START})?{_BODY})"
-_UNANCHORED = rf"(?:^|[^\p{{Han}}0-9A-Za-z])({_DISTRICT_START}{_BODY})"
+_UNANCHORED = rf"(?:^|[^一-龥0-9A-Za-z])({_DISTRICT_START}{_BODY})"
 _DIGIT_OR_UNIT = re.compile(r"[0-9A-Za-z〇零一二三四五六七八九十]")
 
 
