@@ -6,7 +6,6 @@ from typing import Any, Protocol
 from shared.privacy import Scrubber
 from workers.engine.logprobs import TokenLogprob
 from workers.engine.sequence import GenerationOutput
-from workers.json_placeholders import parses, quoted
 
 
 class TokenTexts(Protocol):
@@ -35,9 +34,7 @@ class OutputScrubber:
         self._mapping = result.mapping
         for entity, count in result.receipt["entities"].items():
             self.entities[entity] = self.entities.get(entity, 0) + count
-        if result.text == text or parses(result.text) or not parses(text):
-            return result.text
-        return quoted(result.text)
+        return result.text
 
 
 def stored_choice(output: GenerationOutput, scrubber: OutputScrubber, tokens: TokenTexts | None) -> dict[str, Any]:

@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from shared.privacy.placeholders import PLACEHOLDER, canonical, occurrence_key
+from shared.privacy.placeholders import BARE, PLACEHOLDER, canonical, occurrence_key
+
+_MAYBE_QUOTED = re.compile(rf'("?)({PLACEHOLDER.pattern})("?)', re.ASCII)
 
 
 def restore(text: str, mapping: Mapping[str, str]) -> tuple[str, int]:
@@ -18,11 +20,19 @@ def restore(text: str, mapping: Mapping[str, str]) -> tuple[str, int]:
 
     def original(match: re.Match[str]) -> str:
         nonlocal unresolved
-        placeholder = canonical(match)
+        placeholder = _canonical(match[2])
         if placeholder not in mapping:
             unresolved += 1
             return match[0]
         seen[placeholder] += 1
-        return mapping.get(occurrence_key(placeholder, seen[placeholder]), mapping[placeholder])
+        value = mapping.get(occurrence_key(placeholder, seen[placeholder]), mapping[placeholder])
+        if value.startswith(BARE) and match[1] and match[5]:
+            return value.removeprefix(BARE)
+        return match[1] + value.removeprefix(BARE) + match[5]
 
-    return PLACEHOLDER.sub(original, text), unresolved
+    return _MAYBE_QUOTED.sub(original, text), unresolved
+
+
+def _canonical(placeholder: str) -> str:
+    match = PLACEHOLDER.fullmatch(placeholder)
+    return canonical(match) if match else placeholder
