@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from shared.crypto import KeyRing, Sealed
 from shared.errors import DecryptionError
 from shared.models import Job, JsonObject
-from shared.privacy import Scrubber
+from shared.privacy import DEFAULT, Policy, Scrubber
+from shared.privacy.replacement import digest_for
 from shared.sampling import SamplingParams
 from workers.engine.sequence import GenerationOutput
 from workers.job_output import OutputScrubber, TokenTexts, stored_choice
@@ -35,6 +36,8 @@ class Prompt:
     params: SamplingParams = field(repr=False)
     receipt: JsonObject
     mapping: Mapping[str, str] = field(repr=False)
+    policy: Policy = field(default=DEFAULT, repr=False)
+    restore: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,25 @@ class JobContent:
 
         Raises:
             DecryptionError: the prompt was erased, or no key opens it.
+            PrivacyBlockedError: the policy of the job blocks what it holds; nothing may be generated.
             ScrubFailedError: scrubbing failed; nothing may be generated.
             InvalidInputError: the chat template refuses the messages.
         """
         content = self._open(job)
-        messages, result = self._scrubber.scrub_messages(content["messages"])
+        privacy = content.get("privacy", {})
+        policy = Policy.model_validate(privacy["policy"]) if privacy else DEFAULT
+        digest = digest_for(self._keyring, job.api_key_id)
+        messages, result = self._scrubber.scrub_messages(content["messages"], policy=policy, digest=digest)
         # What of the parameters is text was sealed with the prompt; rows of older versions have it all in clear.
         params = SamplingParams.model_validate(job.sampling | content.get("sampling", {}))
-        return Prompt(self._tokenizer.encode_chat(messages), params, result.receipt, result.mapping)
+        return Prompt(
+            token_ids=self._tokenizer.encode_chat(messages),
+            params=params,
+            receipt=result.receipt,
+            mapping=result.mapping,
+            policy=policy,
+            restore=bool(privacy.get("restore")),
+        )
 
     def _open(self, job: Job) -> Mapping[str, Any]:
         if job.prompt_ciphertext is None or job.prompt_key_id is None:
@@ -81,11 +95,18 @@ class JobContent:
     def seal_output(self, job: Job, prompt: Prompt, output: GenerationOutput) -> SealedOutput:
         """Scrub and encrypt the outputs of `job`: a model can invent or echo personal data.
 
+        Where the owner asked for it, values of the prompt are put back; invented ones never are.
+
         Raises:
+            PrivacyBlockedError: the policy of the job blocks what an output holds; it may not be stored.
             ScrubFailedError: scrubbing failed; the output may not be stored.
         """
-        scrubber = OutputScrubber(self._scrubber, prompt.mapping)
+        digest = digest_for(self._keyring, job.api_key_id)
+        scrubber = OutputScrubber(self._scrubber, prompt.mapping, policy=prompt.policy, digest=digest)
+        if prompt.restore:
+            scrubber.restorable = prompt.mapping
         choices = [stored_choice(choice, scrubber, self._tokens) for choice in (output, *output.alternatives)]
         content: JsonObject = choices[0] | ({"choices": choices[1:]} if output.alternatives else {})
         sealed = self._keyring.seal(json.dumps(content).encode(), context=f"job:{job.id}:output")
-        return SealedOutput(sealed, prompt.receipt | {"output_entities": scrubber.entities})
+        receipt = prompt.receipt | {"output_entities": scrubber.entities}
+        return SealedOutput(sealed, receipt | ({"unresolved": scrubber.unresolved} if prompt.restore else {}))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from shared.crypto import KeyRing
 from shared.errors import PrivacyBlockedError
 from shared.privacy.json_text import Strings
 from shared.privacy.normalise import normalised
@@ -13,6 +14,13 @@ from shared.privacy.span import Span
 
 Digest = Callable[[str], str]
 """Returns a keyed digest in hex digits: equal for equal values of one API key, of no use to anybody else."""
+
+
+def digest_for(keyring: KeyRing, api_key_id: str) -> Digest:
+    """Return what values are hashed with for one API key: nobody without the encryption key can try values."""
+    return lambda value: keyring.mac(f"privacy:{api_key_id}", value.encode(errors="replace"))[1].hex()
+
+
 _VISIBLE, _SHORTEST_SHOWN = 4, 8
 
 

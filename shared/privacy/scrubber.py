@@ -88,7 +88,9 @@ class Scrubber:
         def scrub() -> tuple[list[dict[str, str]], ScrubResult]:
             replacer = Replacer(policy, Ledger(mapping), digest)
             contents, result = self._scrub([message["content"] for message in messages], replacer)
-            return [{**message, "content": content} for message, content in zip(messages, contents, strict=True)], result
+            return [
+                {**message, "content": content} for message, content in zip(messages, contents, strict=True)
+            ], result
 
         return _closed(scrub)
 

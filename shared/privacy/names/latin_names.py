@@ -15,10 +15,16 @@ from shared.privacy.words import one_of
 
 _FOLDER = Path(__file__).parent
 
-_WORD = r"(?:Mc|Mac|O['’]|D['’])?[A-ZÀ-ÖØ-Þ](?:[a-zß-öø-ÿłńśźżćęąšžčřěů]+|[A-ZÀ-ÖØ-Þ]+)(?:['’-][A-ZÀ-Þ]?[a-zß-ÿ]+|-[A-Z]+)?"
-_CHAIN = re.compile(rf"(?<![A-Za-z0-9_@./\\-]){_WORD}(?:[ \t](?:[A-Z]\.?(?![A-Za-z'’])|{_WORD})){{0,5}}(?![A-Za-z0-9_@]|\.[a-z])")
+_WORD = (
+    r"(?:Mc|Mac|O['’]|D['’])?[A-ZÀ-ÖØ-Þ](?:[a-zß-öø-ÿłńśźżćęąšžčřěů]+|[A-ZÀ-ÖØ-Þ]+)(?:['’-][A-ZÀ-Þ]?[a-zß-ÿ]+|-[A-Z]+)?"
+)
+_CHAIN = re.compile(
+    rf"(?<![A-Za-z0-9_@./\\-]){_WORD}(?:[ \t](?:[A-Z]\.?(?![A-Za-z'’])|{_WORD})){{0,5}}(?![A-Za-z0-9_@]|\.[a-z])"
+)
 _PART = re.compile(r"[^ \t]+")
-_TITLE = re.compile(r"(?:^|[^a-z])(?:mr|mrs|ms|miss|mx|dr|prof|professor|doctor|sir|madam|sister|herr|frau|mme|señora?)\.?[ ]\Z")
+_TITLE = re.compile(
+    r"(?:^|[^a-z])(?:mr|mrs|ms|miss|mx|dr|prof|professor|doctor|sir|madam|sister|herr|frau|mme|señora?)\.?[ ]\Z"
+)
 _LABEL = re.compile(
     r"(?:name|姓名|patient|customer|client|contact|caller|owner|guest|employee|applicant|holder|beneficiary|recipient|payee|"
     r"sender|driver|operator|technician|inspector|engineer|nurse|physician|attn|signed|from|to|cc|by|联系人|客户|收件人|负责人|患者)"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ class Tagger:
 
     def _spans(self, tags: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         starts = [0, *(np.flatnonzero(self._begins[tags[1:]]) + 1).tolist(), len(tags)]
-        for start, end in zip(starts, starts[1:], strict=False):
+        for start, end in pairwise(starts):
             if self._is_person[tags[start]]:
                 yield start, end
 

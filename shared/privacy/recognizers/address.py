@@ -34,4 +34,6 @@ def _check(candidate: Candidate) -> Candidate | None:
 
 
 _NEEDS = ("号", "號", "室", "栋", "幢", "楼", "单元", "组", "弄")
-RECOGNIZERS = tuple(Recognizer.of("ADDRESS", pattern, _check, needs=_NEEDS) for pattern in (_ANCHORED, _LABELLED, _UNANCHORED))
+RECOGNIZERS = tuple(
+    Recognizer.of("ADDRESS", pattern, _check, needs=_NEEDS) for pattern in (_ANCHORED, _LABELLED, _UNANCHORED)
+)

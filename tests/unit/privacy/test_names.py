@@ -1,4 +1,4 @@
-"""Names of persons and postal addresses: kinds of places where they stand, and kinds of words that only look like them."""
+"""Names of persons and postal addresses: where they stand, and words that only look like them."""
 
 import pytest
 
