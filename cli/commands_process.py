@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     database.command("upgrade")(upgrade)
     keys.command("new-encryption-key")(new_encryption_key)
     keys.command("create")(create_key)
+    keys.command("policy")(change_policy)
     keys.command("revoke")(revoke_key)
     app.add_typer(database, name="db")
     app.add_typer(keys, name="keys")
@@ -88,9 +89,21 @@ def new_encryption_key() -> None:
 def create_key(
     name: Annotated[str, typer.Option(help="What the key is for.")],
     scopes: Annotated[str, typer.Option(help="Comma-separated: submit, read, admin.")] = "submit,read",
+    policy: Annotated[str | None, typer.Option(help="Privacy policy: default, strict or a JSON file.")] = None,
+    retention_days: Annotated[int | None, typer.Option(help="Erase content that many days after a job ended.")] = None,
 ) -> None:
     """Make an API key for this machine's fleet, or the one in the environment; print it, for the only time."""
-    become("api.keys", "create", "--name", name, "--scopes", scopes, **_local_fleet())
+    given = (("--policy", policy), ("--retention-days", retention_days))
+    options = [part for option, value in given if value is not None for part in (option, str(value))]
+    become("api.keys", "create", "--name", name, "--scopes", scopes, *options, **_local_fleet())
+
+
+def change_policy(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The part after tm_.")],
+    policy: Annotated[str, typer.Argument(help="default, strict or a JSON file.")],
+) -> None:
+    """Give an API key another privacy policy; jobs submitted from then on follow it."""
+    become("api.keys", "policy", key_id, policy, **_local_fleet())
 
 
 def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="The part after tm_.")]) -> None:

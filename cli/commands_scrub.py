@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from cli.embedded.files import write_private
 from shared.errors import InvalidInputError
 from shared.privacy import Policy, Scrubber
-from shared.privacy.policy import policy_named
+from shared.privacy.policy_file import load_policy
 
 STANDARD = Path("-")
 Source = Annotated[Path | None, typer.Argument(help="A text file; - is standard input.")]
@@ -40,23 +39,6 @@ def scrub(source: Source = None, spans: Spans = None, output: Output = STANDARD,
     result = Scrubber().scrub(_text(source or STANDARD), policy=chosen)
     _write(output, [result.text])
     typer.echo(json.dumps(result.receipt), err=True)
-
-
-def load_policy(name: str) -> Policy:
-    """Return the built-in policy `name`, or the one in the JSON file of that name.
-
-    Raises:
-        InvalidInputError: there is neither, or the file does not hold a policy; names the field.
-    """
-    path = Path(name)
-    if not path.is_file():
-        return policy_named(name)
-    try:
-        return Policy.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "JSON"
-        raise InvalidInputError(f"{path} is no policy: {where}: {first['msg']}", field="policy") from None
 
 
 def _text(path: Path) -> str:
