@@ -22,7 +22,11 @@ def register(app: typer.Typer) -> None:
     keys.command("new-encryption-key")(new_encryption_key)
     keys.command("create")(create_key)
     keys.command("policy")(change_policy)
+    keys.command("rotate-encryption")(rotate_encryption)
     keys.command("revoke")(revoke_key)
+    audit = typer.Typer(help="The audit trail.", no_args_is_help=True)
+    audit.command("verify")(verify_audit)
+    app.add_typer(audit, name="audit")
     app.add_typer(database, name="db")
     app.add_typer(keys, name="keys")
 
@@ -96,6 +100,21 @@ def create_key(
     given = (("--policy", policy), ("--retention-days", retention_days))
     options = [part for option, value in given if value is not None for part in (option, str(value))]
     become("api.keys", "create", "--name", name, "--scopes", scopes, *options, **_local_fleet())
+
+
+def rotate_encryption() -> None:
+    """Seal all content anew with the first key of TOKENMILL_ENCRYPTION_KEY; says which older keys can go."""
+    become("api.keys", "rotate-encryption", **_local_fleet())
+
+
+def verify_audit(
+    head: Annotated[str | None, typer.Option(help="A head noted earlier, POSITION:DIGEST.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Walk the audit chain; exit code 1 names the first broken link."""
+    options = [*(["--head", head] if head else []), *(["--json"] if as_json else [])]
+    become("api.audit", "verify", *options, **_local_fleet())
 
 
 def change_policy(

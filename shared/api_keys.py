@@ -66,7 +66,7 @@ def _check(name: str, scopes: Collection[str]) -> None:
 
 
 def authenticate(session: Session, keyring: KeyRing, presented: str) -> ApiKey:
-    """Return the key `presented` stands for.
+    """Return the key `presented` stands for; a digest made with an older encryption key is made anew.
 
     Raises:
         AuthenticationError: it is malformed, unknown, expired or revoked.
@@ -86,6 +86,8 @@ def authenticate(session: Session, keyring: KeyRing, presented: str) -> ApiKey:
         _refuse("the API key was revoked: ask an administrator for a new one")
     if key.expires_at is not None and key.expires_at <= now:
         _refuse("the API key is expired: ask an administrator for a new one")
+    if key.digest_key_id != keyring.active_key_id:  # after a rotation: the older encryption key can go one day
+        key.digest_key_id, key.secret_digest = keyring.mac(PURPOSE, secret.encode())
     return key
 
 

@@ -18,6 +18,7 @@ from workers.engine.sequence import GenerationOutput
 from workers.job_output import OutputScrubber, TokenTexts, stored_choice
 
 Message = Mapping[str, str]
+_SCRUBBED = "scrubbed"
 
 
 class Tokenizer(Protocol):
@@ -38,6 +39,8 @@ class Prompt:
     mapping: Mapping[str, str] = field(repr=False)
     policy: Policy = field(default=DEFAULT, repr=False)
     restore: bool = False
+    scrubbed: Sealed | None = None
+    """What shall take the place of the prompt as it was sent; None where nothing was taken out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +73,41 @@ class JobContent:
             InvalidInputError: the chat template refuses the messages.
         """
         content = self._open(job)
+        if _SCRUBBED in content:
+            return self._again(job, content)
         privacy = content.get("privacy", {})
         policy = Policy.model_validate(privacy["policy"]) if privacy else DEFAULT
         digest = digest_for(self._keyring, job.api_key_id)
         messages, result = self._scrubber.scrub_messages(content["messages"], policy=policy, digest=digest)
         # What of the parameters is text was sealed with the prompt; rows of older versions have it all in clear.
         params = SamplingParams.model_validate(job.sampling | content.get("sampling", {}))
+        restore = bool(privacy.get("restore"))
+        kept = {"receipt": result.receipt, "mapping": result.mapping if restore else {}}
+        changed = bool(result.receipt["entities"])
         return Prompt(
             token_ids=self._tokenizer.encode_chat(messages),
             params=params,
             receipt=result.receipt,
             mapping=result.mapping,
             policy=policy,
+            restore=restore,
+            scrubbed=self._seal(job, {**content, "messages": messages, _SCRUBBED: kept}, "prompt") if changed else None,
+        )
+
+    def _again(self, job: Job, content: Mapping[str, Any]) -> Prompt:
+        """Return the prompt an earlier attempt scrubbed."""
+        privacy, kept = content.get("privacy", {}), content[_SCRUBBED]
+        return Prompt(
+            token_ids=self._tokenizer.encode_chat(content["messages"]),
+            params=SamplingParams.model_validate(job.sampling | content.get("sampling", {})),
+            receipt=kept["receipt"],
+            mapping=kept["mapping"],
+            policy=Policy.model_validate(privacy["policy"]) if privacy else DEFAULT,
             restore=bool(privacy.get("restore")),
         )
+
+    def _seal(self, job: Job, content: Mapping[str, Any], what: str) -> Sealed:
+        return self._keyring.seal(json.dumps(content).encode(), context=f"job:{job.id}:{what}")
 
     def _open(self, job: Job) -> Mapping[str, Any]:
         if job.prompt_ciphertext is None or job.prompt_key_id is None:
@@ -107,6 +131,6 @@ class JobContent:
             scrubber.restorable = prompt.mapping
         choices = [stored_choice(choice, scrubber, self._tokens) for choice in (output, *output.alternatives)]
         content: JsonObject = choices[0] | ({"choices": choices[1:]} if output.alternatives else {})
-        sealed = self._keyring.seal(json.dumps(content).encode(), context=f"job:{job.id}:output")
+        sealed = self._seal(job, content, "output")
         receipt = prompt.receipt | {"output_entities": scrubber.entities}
         return SealedOutput(sealed, receipt | ({"unresolved": scrubber.unresolved} if prompt.restore else {}))

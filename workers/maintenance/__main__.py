@@ -1,4 +1,4 @@
-"""`python -m workers.maintenance`: relay, reaper and republisher until told to stop. Any number may run."""
+"""`python -m workers.maintenance`: the duties nobody waits for, until told to stop. Any number may run."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from shared.errors import TokenmillError
 from shared.parent_watch import end_with_parent
 from shared.settings import Settings, get_settings
 from workers.connections import open_database
-from workers.maintenance import reaper, relay, republisher
+from workers.maintenance import eraser, reaper, relay, republisher, sealer
 from workers.maintenance.periodic import Periodic
 from workers.stop_signals import StopSignals
 
@@ -36,6 +36,8 @@ def duties(settings: Settings, database: Database) -> list[Periodic]:
         Periodic("relay", sender.run, relay.INTERVAL_SECONDS),
         Periodic("reaper", reaper.Reaper(database).run, reaper.INTERVAL_SECONDS),
         Periodic("republisher", mender.run, republisher.INTERVAL_SECONDS),
+        Periodic("sealer", sealer.Sealer(database).run, sealer.INTERVAL_SECONDS),
+        Periodic("eraser", eraser.Eraser(database, settings.retention_days).run, eraser.INTERVAL_SECONDS),
     ]
 
 

@@ -58,7 +58,7 @@ def test_the_policy_of_the_key_holds_and_may_be_tightened(api: Api) -> None:
 @pytest.mark.parametrize(
     "policy", ["default", "strict", {"default": "redact"}, {"default": "redact", "allow": ["x"], "names": True}]
 )
-def test_a_looser_policy_is_refused(api: Api, path: str, policy: Any) -> None:
+def test_a_looser_policy_is_refused(api: Api, path: str, policy: object) -> None:
     key = key_with_policy(api, CLINIC)
     body = {"text" if path.endswith("scrub") else "prompt": CANARY, "privacy": {"policy": policy}}
     answer = api.post(path, body, key=key)
