@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shared.adapters import adapter_file
 from shared.errors import InvalidInputError, PromptTooLongError
 from shared.grammars import check_constraint
 from shared.model_registry import ModelVersion, resolve, resolve_name
@@ -64,9 +65,11 @@ class PromptBudget:
         Raises:
             PromptTooLongError: prompt tokens plus `max_tokens` exceed the context.
             InvalidInputError: the chat template refuses the messages, `min_tokens` is above `max_tokens`, a token id is
-                beyond the vocabulary, or the output cannot be constrained as asked for.
+                beyond the vocabulary, the model has no such adapter, or the output cannot be constrained as asked for.
         """
         check_token_ids(sampling, model.manifest.vocab_size)
+        if sampling.adapter is not None:
+            adapter_file(model.path, sampling.adapter)
         limit = min(self._settings.max_model_len, model.manifest.context_length)
         tokenizer = self._tokenizers.of(model)
         _refuse_hopeless(messages, tokenizer, limit)

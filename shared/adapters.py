@@ -23,8 +23,8 @@ def adapter_file(version: Path, name: str) -> Path:
     if name not in present:
         known = ", ".join(present) or "none"
         raise InvalidInputError(
-            f"the model has no adapter {name!r}; present: {known}. Put {name}{ADAPTER_SUFFIX} into its {ADAPTER_DIR}"
-            " directory, or name one of these",
-            field="adapter",
+            f"the model has no such adapter; present: {known}. Name one of these, or put NAME{ADAPTER_SUFFIX} into the"
+            f" directory {ADAPTER_DIR} beside its graph",
+            field="sampling.adapter",
         )
     return version / ADAPTER_DIR / f"{name}{ADAPTER_SUFFIX}"

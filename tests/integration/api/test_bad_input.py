@@ -57,6 +57,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"prompt": CANARY, "sampling": {"num_beams": 2, "logprobs": True}}, "sampling.num_beams"),
     ({"prompt": CANARY, "sampling": {"length_penalty": 2}}, "sampling.length_penalty"),
     ({"prompt": CANARY, "sampling": {"adapter": f"../{CANARY}"}}, "sampling.adapter"),
+    ({"prompt": CANARY, "sampling": {"adapter": CANARY}}, "sampling.adapter"),
     ({"prompt": CANARY, "sampling": {"top_logprobs": 2}}, "sampling.top_logprobs"),
     ({"prompt": CANARY, "sampling": {"logprobs": True, "top_logprobs": 21}}, "sampling.top_logprobs"),
     ({"prompt": CANARY, "sampling": {"logprobs": 1}}, "sampling.logprobs"),

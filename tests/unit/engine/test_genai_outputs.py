@@ -179,9 +179,9 @@ def test_an_adapter_changes_its_own_jobs_only(served: Served) -> None:
 
 
 def test_an_unknown_adapter_is_refused_with_those_present(served: Served) -> None:
-    with pytest.raises(InvalidInputError, match="no adapter 'tax'; present: law") as refused:
+    with pytest.raises(InvalidInputError, match="no such adapter; present: law") as refused:
         served.generate(PROMPT, max_tokens=2, adapter="tax")
-    assert refused.value.field == "adapter"
+    assert refused.value.field == "sampling.adapter"
 
 
 def test_adapters_unused_for_long_are_given_up(served: Served) -> None:
