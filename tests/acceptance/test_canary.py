@@ -182,6 +182,14 @@ def test_postgresql_holds_labels_in_clear_and_nothing_else(canaries: Canaries, f
     assert places_in("\n".join(rows).encode(), canaries) == LABELS
 
 
+def test_no_process_leaves_its_memory_behind(canaries: Canaries, fleet: LocalFleet) -> None:
+    assert canaries.values
+    for role in ("api", "worker", "maintenance", "flower"):
+        for pid in fleet.pids(role):
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            assert "Max core file size        0                    0" in limits, (role, limits)
+
+
 def test_redis_holds_none(canaries: Canaries, fleet: LocalFleet) -> None:
     with redis.Redis.from_url(fleet.status()["redis_url"]) as broker:
         assert places_in(stored(broker), canaries) == set()

@@ -11,6 +11,7 @@ from shared.celery_app import broker_url, create_celery, publish
 from shared.database import Database
 from shared.errors import TokenmillError
 from shared.parent_watch import end_with_parent
+from shared.process import harden
 from shared.settings import Settings, get_settings
 from workers.connections import open_database
 from workers.maintenance import eraser, reaper, relay, republisher, sealer
@@ -59,6 +60,7 @@ def _serve(settings: Settings, signals: StopSignals) -> bool:
 
 def main() -> int:
     """Run maintenance; return the exit code."""
+    harden()
     settings, signals = get_settings(), StopSignals()
     structured_logging.configure("maintenance", level=settings.log_level)
     signals.install()
