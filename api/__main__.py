@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from shared import parent_watch, structured_logging
 from shared.errors import ConfigurationError
+from shared.process import harden
 from shared.settings import Settings, get_settings
 
 DRAIN_SECONDS = 5
@@ -52,6 +53,7 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Run the server; return the exit code."""
+    harden()
     settings = get_settings()
     structured_logging.configure("api", level=settings.log_level)
     try:

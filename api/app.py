@@ -12,7 +12,7 @@ from anyio.to_thread import current_default_thread_limiter
 from fastapi import Depends, FastAPI
 from redis import Redis
 
-from api import errors, generate, health, jobs, openapi, workers
+from api import errors, generate, health, jobs, openapi, scrub, workers
 from api.auth import Authenticator, require
 from api.body_limit import BodyLimit
 from api.completion_waiter import CompletionWaiter
@@ -134,7 +134,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(RequestContext)
     errors.install(app)
-    for module in (jobs, generate, workers, health):
+    for module in (jobs, generate, scrub, workers, health):
         app.include_router(module.router)
 
     @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(require())])

@@ -15,6 +15,7 @@ from shared import api_keys
 from shared.crypto import KeyRing
 from shared.database import Database
 from shared.errors import AuthenticationError, PermissionDeniedError
+from shared.privacy import DEFAULT, Policy
 
 REMEMBER_SECONDS = 2.0
 REMEMBERED_KEYS = 1024
@@ -23,10 +24,11 @@ BEARER = HTTPBearer(auto_error=False, scheme_name="ApiKey", bearerFormat="tm_<id
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The API key behind a request and what it may do."""
+    """The API key behind a request, what it may do and its privacy policy."""
 
     api_key_id: str
     scopes: frozenset[str]
+    policy: Policy = DEFAULT
 
     def may(self, scope: str) -> bool:
         """Whether the key holds `scope`; admin keys hold all."""
@@ -56,7 +58,7 @@ class Authenticator:
             return identity
         with self._database.transaction() as session:
             key = api_keys.authenticate(session, self._keyring, presented)
-            identity = Identity(key.id, frozenset(key.scopes))
+            identity = Identity(key.id, frozenset(key.scopes), api_keys.policy_of(key))
         self._remember(digest, identity)
         return identity
 

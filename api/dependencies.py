@@ -96,4 +96,4 @@ Provided = Annotated[Services, Depends(services_of)]
 def caller_of(request: Request, identity: Identity, key: str | None = None) -> Caller:
     """Return who submits or acts, for the record."""
     address = request.client.host if request.client else None
-    return Caller(identity.api_key_id, request.state.request_id, address, key)
+    return Caller(identity.api_key_id, request.state.request_id, address, key, identity.policy)

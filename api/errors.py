@@ -26,6 +26,7 @@ STATUS: Mapping[str, int] = {
     "invalid_input": 400,
     "prompt_too_long": 400,
     "model_unsupported": 400,
+    "privacy_blocked": 422,
     "invalid_api_key": 401,
     "permission_denied": 403,
     "not_found": 404,

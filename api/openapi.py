@@ -10,12 +10,17 @@ from api.job_view import GenerationView, JobView
 from api.schemas import JobRequest
 
 _REF = "#/components/schemas/{model}"
-JOB_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": _REF.format(model=JobRequest.__name__)}}},
-    }
-}
+
+
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return what tells that an endpoint takes `model`; `document` adds its schema."""
+    _BODIES[model.__name__] = model
+    schema = {"$ref": _REF.format(model=model.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+_BODIES: dict[str, type[BaseModel]] = {}
+JOB_BODY = body_of(JobRequest)
 _MEANINGS = {
     400: "A field is wrong; `param` names it",
     401: "The API key is missing, wrong, expired or revoked",
@@ -24,6 +29,7 @@ _MEANINGS = {
     409: "The state of the job, or an idempotency key, does not allow it",
     413: "The body is too long",
     415: "The body is not declared to be JSON",
+    422: "The privacy policy blocks what the text holds",
     429: "The queue is full; see Retry-After",
     500: "The job ended without text",
     503: "The database is away; see Retry-After",
@@ -54,10 +60,10 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of `app`."""
     built = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    schema = JobRequest.model_json_schema(ref_template=_REF)
-    parts = schema.pop("$defs", {})
     schemas = built["components"]["schemas"]
-    schemas.update({JobRequest.__name__: schema, **parts})
+    for name, model in _BODIES.items():
+        schema = model.model_json_schema(ref_template=_REF)
+        schemas.update({**schema.pop("$defs", {}), name: schema})
     for shown in (JobView, GenerationView):
         # FastAPI leaves nulls out, in examples too, where they tell which fields are always there.
         schemas[shown.__name__]["examples"] = shown.model_json_schema()["examples"]

@@ -16,6 +16,8 @@ from pydantic import (
 )
 
 from shared.errors import InvalidInputError
+from shared.privacy import Policy
+from shared.privacy.policy import policy_named
 from shared.response_format import ResponseFormat
 from shared.sampling import SamplingParams
 from shared.states import Priority
@@ -53,6 +55,40 @@ class ChatMessage(BaseModel):
     content: str = Field(min_length=1)
 
 
+class PrivacyPolicyRequest(BaseModel):
+    """What shall happen to personal data: at least what the API key's policy asks for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Literal["default", "strict"] | Policy | None = Field(
+        default=None, description="A built-in policy or one of your own; the API key's when absent"
+    )
+
+    def effective(self, of_key: Policy) -> Policy:
+        """Return the policy of the job.
+
+        Raises:
+            InvalidInputError: it hides less than the key's; names what.
+        """
+        if self.policy is None:
+            return of_key
+        wanted = policy_named(self.policy) if isinstance(self.policy, str) else self.policy
+        looser = wanted.looser_than(of_key)
+        if looser is not None:
+            raise InvalidInputError(
+                f"the policy of this API key ({of_key.label}) hides more than privacy.policy ({looser}): ask for a"
+                " stricter one, or leave it out",
+                field="privacy.policy",
+            )
+        return wanted
+
+
+class PrivacyRequest(PrivacyPolicyRequest):
+    """What shall happen to personal data in a job."""
+
+    restore: bool = Field(default=False, description="Put the original values back into the output")
+
+
 class JobRequest(BaseModel):
     """A job as it is submitted: exactly one of `prompt` and `messages`, the rest optional."""
 
@@ -80,6 +116,7 @@ class JobRequest(BaseModel):
     response_format: ResponseFormat | None = Field(default=None, description="The same as in sampling")
     priority: Priority = Priority.NORMAL
     deadline: Deadline | None = Field(default=None, description="The job expires if it has not finished by then")
+    privacy: PrivacyRequest = Field(default_factory=PrivacyRequest, description="Stricter than the API key's policy")
     metadata: dict[MetadataKey, MetadataValue] = Field(
         default_factory=dict, max_length=MAX_METADATA_PAIRS, description="Your labels: kept in clear, echoed back"
     )

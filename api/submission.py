@@ -18,6 +18,7 @@ from shared.errors import IdempotencyConflictError, InvalidInputError
 from shared.identifiers import new_id
 from shared.jobs_repository import NewJob, Submission
 from shared.models import Job, JsonObject
+from shared.privacy import DEFAULT, Policy
 from shared.sampling import SEALED_FIELDS, SamplingParams
 from shared.settings import Settings
 
@@ -32,6 +33,7 @@ class Caller:
     correlation_id: str
     address: str | None
     idempotency_key: str | None = None
+    policy: Policy = DEFAULT
 
 
 class Submissions:
@@ -92,8 +94,9 @@ class Submissions:
         sampling = self.budget.fit(model, messages, body.sampling_params())
         job_id = new_id("job")
         figures, texts = _split(sampling)
-        content = json.dumps({"messages": messages} | ({"sampling": texts} if texts else {}), ensure_ascii=False)
-        sealed = self._keyring.seal(content.encode(), context=f"job:{job_id}:prompt")
+        content = {"messages": messages} | ({"sampling": texts} if texts else {}) | _privacy(body, caller.policy)
+        plain = json.dumps(content, ensure_ascii=False).encode()
+        sealed = self._keyring.seal(plain, context=f"job:{job_id}:prompt")
         return NewJob(
             id=job_id,
             api_key_id=caller.api_key_id,
@@ -111,6 +114,14 @@ class Submissions:
             deadline=body.deadline,
             caller_address=caller.address,
         )
+
+
+def _privacy(body: JobRequest, of_key: Policy) -> JsonObject:
+    """Return the policy to keep with the prompt: its lists of what may stay can hold personal data themselves."""
+    policy = body.privacy.effective(of_key)
+    if policy == DEFAULT and not body.privacy.restore:
+        return {}
+    return {"privacy": {"policy": policy.model_dump(mode="json"), "restore": body.privacy.restore}}
 
 
 def _split(sampling: SamplingParams) -> tuple[JsonObject, JsonObject]:

@@ -21,7 +21,12 @@ def register(app: typer.Typer) -> None:
     database.command("upgrade")(upgrade)
     keys.command("new-encryption-key")(new_encryption_key)
     keys.command("create")(create_key)
+    keys.command("policy")(change_policy)
+    keys.command("rotate-encryption")(rotate_encryption)
     keys.command("revoke")(revoke_key)
+    audit = typer.Typer(help="The audit trail.", no_args_is_help=True)
+    audit.command("verify")(verify_audit)
+    app.add_typer(audit, name="audit")
     app.add_typer(database, name="db")
     app.add_typer(keys, name="keys")
 
@@ -88,9 +93,36 @@ def new_encryption_key() -> None:
 def create_key(
     name: Annotated[str, typer.Option(help="What the key is for.")],
     scopes: Annotated[str, typer.Option(help="Comma-separated: submit, read, admin.")] = "submit,read",
+    policy: Annotated[str | None, typer.Option(help="Privacy policy: default, strict or a JSON file.")] = None,
+    retention_days: Annotated[int | None, typer.Option(help="Erase content that many days after a job ended.")] = None,
 ) -> None:
     """Make an API key for this machine's fleet, or the one in the environment; print it, for the only time."""
-    become("api.keys", "create", "--name", name, "--scopes", scopes, **_local_fleet())
+    given = (("--policy", policy), ("--retention-days", retention_days))
+    options = [part for option, value in given if value is not None for part in (option, str(value))]
+    become("api.keys", "create", "--name", name, "--scopes", scopes, *options, **_local_fleet())
+
+
+def rotate_encryption() -> None:
+    """Seal all content anew with the first key of TOKENMILL_ENCRYPTION_KEY; says which older keys can go."""
+    become("api.keys", "rotate-encryption", **_local_fleet())
+
+
+def verify_audit(
+    head: Annotated[str | None, typer.Option(help="A head noted earlier, POSITION:DIGEST.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Walk the audit chain; exit code 1 names the first broken link."""
+    options = [*(["--head", head] if head else []), *(["--json"] if as_json else [])]
+    become("api.audit", "verify", *options, **_local_fleet())
+
+
+def change_policy(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The part after tm_.")],
+    policy: Annotated[str, typer.Argument(help="default, strict or a JSON file.")],
+) -> None:
+    """Give an API key another privacy policy; jobs submitted from then on follow it."""
+    become("api.keys", "policy", key_id, policy, **_local_fleet())
 
 
 def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="The part after tm_.")]) -> None:

@@ -4,7 +4,6 @@ The login reaches Flower through this process's memory: neither arguments nor en
 """
 
 import logging
-import os
 import signal
 import sys
 from types import FrameType
@@ -17,6 +16,7 @@ from shared import structured_logging
 from shared.celery_app import create_celery
 from shared.errors import ConfigurationError, TokenmillError
 from shared.parent_watch import end_with_parent
+from shared.process import harden
 from shared.settings import Settings, get_settings
 
 COLUMNS = "name,uuid,state,args,received,started,runtime,worker"
@@ -70,7 +70,7 @@ def serve(settings: Settings) -> None:
 
 def main() -> int:
     """Run the process; return the exit code."""
-    os.umask(0o077)  # its database holds job ids
+    harden()
     settings = get_settings()
     structured_logging.configure("flower", level=settings.log_level)
     logging.getLogger("tornado.access").disabled = True

@@ -17,6 +17,7 @@ MODULES = (
     "cli.commands_doctor",
     "cli.commands_tune",
     "cli.commands_run",
+    "cli.commands_scrub",
 )
 
 app = typer.Typer(

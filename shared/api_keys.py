@@ -13,6 +13,7 @@ from shared import audit
 from shared.crypto import KeyRing, digests_equal
 from shared.errors import AuthenticationError, InvalidInputError, NotFoundError
 from shared.models import ApiKey
+from shared.privacy import DEFAULT, Policy
 
 SCOPES: Final = frozenset({"submit", "read", "admin"})
 PURPOSE: Final = "api-key"
@@ -22,10 +23,19 @@ MAX_NAME_LENGTH: Final = 128
 _KEY = re.compile(r"tm_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 
 
-def create(
-    session: Session, keyring: KeyRing, name: str, scopes: Collection[str], *, expires_at: datetime | None = None
+def create(  # noqa: PLR0913  # one keyword per property of a key
+    session: Session,
+    keyring: KeyRing,
+    name: str,
+    scopes: Collection[str],
+    *,
+    expires_at: datetime | None = None,
+    policy: Policy | None = None,
+    retention_days: int | None = None,
 ) -> str:
     """Write a new key and return it whole, for the only time.
+
+    Without a `policy` the default one holds; without `retention_days` the setting does.
 
     Raises:
         InvalidInputError: no or unknown scopes, or a name that is empty, too long or not printable.
@@ -40,6 +50,8 @@ def create(
         digest_key_id=digest_key_id,
         scopes=sorted(set(scopes)),
         expires_at=expires_at,
+        policy=None if policy is None else policy.model_dump(mode="json"),
+        retention_days=retention_days,
     )
     session.add(row)
     audit.record(session, "api_key.created", api_key_id=key_id, details={"scopes": sorted(set(scopes))})
@@ -54,7 +66,7 @@ def _check(name: str, scopes: Collection[str]) -> None:
 
 
 def authenticate(session: Session, keyring: KeyRing, presented: str) -> ApiKey:
-    """Return the key `presented` stands for.
+    """Return the key `presented` stands for; a digest made with an older encryption key is made anew.
 
     Raises:
         AuthenticationError: it is malformed, unknown, expired or revoked.
@@ -74,11 +86,37 @@ def authenticate(session: Session, keyring: KeyRing, presented: str) -> ApiKey:
         _refuse("the API key was revoked: ask an administrator for a new one")
     if key.expires_at is not None and key.expires_at <= now:
         _refuse("the API key is expired: ask an administrator for a new one")
+    if key.digest_key_id != keyring.active_key_id:  # after a rotation: the older encryption key can go one day
+        key.digest_key_id, key.secret_digest = keyring.mac(PURPOSE, secret.encode())
     return key
 
 
 def _refuse(message: str) -> NoReturn:
     raise AuthenticationError(message, field="Authorization")
+
+
+def policy_of(key: ApiKey) -> Policy:
+    """Return the privacy policy of a key."""
+    return DEFAULT if key.policy is None else Policy.model_validate(key.policy)
+
+
+def change_policy(session: Session, key_id: str, policy: Policy) -> Policy:
+    """Give a key another policy and return it, one version above the one before if that had the same name.
+
+    Raises:
+        NotFoundError: there is no such key, or it is revoked.
+    """
+    key = session.scalars(
+        select(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None)).with_for_update()
+    ).one_or_none()
+    if key is None:
+        raise NotFoundError("no such active API key: check the id, the part after `tm_`", field="id")
+    before = policy_of(key)
+    version = before.version + 1 if before.name == policy.name and before != policy else policy.version
+    changed = policy.model_copy(update={"version": version})
+    key.policy = changed.model_dump(mode="json")
+    audit.record(session, "api_key.policy_changed", api_key_id=key_id, details={"policy": changed.label})
+    return changed
 
 
 def revoke(session: Session, key_id: str) -> None:

@@ -99,6 +99,12 @@ class ScrubFailedError(TokenmillError):
     code = "scrub_failed"
 
 
+class PrivacyBlockedError(TokenmillError):
+    """Raised when a text holds data of a type that the policy blocks; nothing is generated."""
+
+    code = "privacy_blocked"
+
+
 class DecryptionError(TokenmillError):
     """Raised when stored content cannot be decrypted with the configured keys."""
 

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from shared import audit, outbox
+from shared.crypto import Sealed
 from shared.errors import CancelledError
 from shared.models import Attempt, FailureMetric, Job, JsonObject, Result
 from shared.states import JobState, sources_of
@@ -124,6 +125,16 @@ def renew(session: Session, held: Mapping[str, int], lease: timedelta) -> Renewa
 def cancel_requests(session: Session, held: Sequence[str]) -> set[str]:
     """Return those of `held` whose client asked for cancellation."""
     return set(session.scalars(select(Job.id).where(Job.id.in_(held), Job.cancel_requested_at.is_not(None))))
+
+
+def replace_prompt(session: Session, job_id: str, fence: int, sealed: Sealed) -> bool:
+    """Put the scrubbed prompt in the place of the one that was sent; False when the fence was lost."""
+    statement = (
+        update(Job)
+        .where(Job.id == job_id, Job.fence == fence, Job.state == JobState.RUNNING)
+        .values(prompt_ciphertext=sealed.blob, prompt_key_id=sealed.key_id)
+    )
+    return session.scalar(statement.returning(Job.id)) is not None
 
 
 def complete(session: Session, job_id: str, fence: int, output: FinishedOutput) -> bool:

@@ -61,6 +61,8 @@ class ApiKey(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+    policy: Mapped[JsonObject | None]
+    retention_days: Mapped[int | None]
 
 
 class Job(Base):
@@ -75,6 +77,7 @@ class Job(Base):
         Index("ix_job_lease_until", "lease_until", postgresql_where=text("state = 'running'")),
         Index("ix_job_deadline", "deadline", postgresql_where=text("state IN ('queued', 'running')")),
         Index("ix_job_api_key_id_id", "api_key_id", "id"),
+        Index("ix_job_finished_at", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -156,9 +159,16 @@ class Outbox(Base):
 
 
 class AuditEvent(Base):
-    """What happened, by whom, how much: counts and identifiers, never content."""
+    """What happened, by whom, how much: counts and identifiers, never content.
+
+    `position` and `digest` are its place in the chain, added once by maintenance; a trigger refuses any other change.
+    """
 
     __tablename__ = "audit_event"
+    __table_args__ = (
+        Index("uq_audit_event_position", "position", unique=True),
+        Index("ix_audit_event_unsealed", "id", postgresql_where=text("position IS NULL")),
+    )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp(), index=True)
@@ -167,6 +177,8 @@ class AuditEvent(Base):
     api_key_id: Mapped[str | None]
     caller_address: Mapped[str | None]
     details: Mapped[JsonObject]
+    position: Mapped[int | None]
+    digest: Mapped[bytes | None]
 
 
 class FailureMetric(Base):

@@ -14,7 +14,7 @@ ALLOWED_FIELDS = frozenset(
     """
     event level logger timestamp role job_id api_key_id correlation_id worker_id model model_version attempt fence code
     count queue state cores pid port host seconds milliseconds method path status_code slots tokens tokens_per_second
-    error_type retry_in exit_code process version bytes precision field signal exception limit
+    error_type retry_in exit_code process version bytes precision field signal exception limit head
     """.split()  # noqa: SIM905  # a paragraph reads better than forty quoted words
 )
 NOISY_LIBRARIES = ("celery", "kombu", "amqp", "sqlalchemy", "httpx", "httpcore", "asyncio", "uvicorn")

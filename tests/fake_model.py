@@ -14,6 +14,8 @@ from workers.engine.model_runner import Logits, RowTokens
 
 NAME = "fake"
 POISON = "\x07"
+FAULT = "\x7f"
+"""Makes a step fail with an exception that quotes the prompt."""
 GREEDY = "\x06"
 GREEDY_BYTES = 600 << 20
 
@@ -39,6 +41,8 @@ class SteppingRunner(FakeRunner):
         self.seen.append(decode(list(token_ids)))
         if ord(POISON) in token_ids:
             os.kill(os.getpid(), signal.SIGKILL)
+        if ord(FAULT) in token_ids:
+            raise ValueError(f"cannot compute {self.seen[-1]}")
         if ord(GREEDY) in token_ids:
             self.hoard = b"x" * GREEDY_BYTES
 

@@ -7,6 +7,7 @@ import sys
 
 from shared import structured_logging
 from shared.model_registry import ModelVersion
+from shared.process import harden
 from shared.settings import Settings, get_settings
 from tests.fake_model import ByteTokenizer, SteppingRunner
 from tests.unit.engine.fake_runner import decode
@@ -28,7 +29,8 @@ def main(cores: str, step_seconds: str) -> int:
         has_genai = (version.path / CONFIG_FILE).is_file()
         return LoadedModel(Router(GenaiEngine(version.path, decode), engine) if has_genai else engine, ByteTokenizer())
 
-    structured_logging.configure("worker")
+    harden()
+    structured_logging.configure("worker", level=get_settings().log_level)
     signals = StopSignals()
     signals.install()
     pin(parse_cores(cores))

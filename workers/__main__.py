@@ -9,6 +9,7 @@ import structlog
 from shared import structured_logging
 from shared.errors import TokenmillError
 from shared.parent_watch import end_with_parent
+from shared.process import harden
 from shared.settings import Settings, get_settings
 from workers.stop_signals import StopSignals
 from workers.topology import allowed_cores, parse_cores, pin
@@ -42,6 +43,7 @@ def _serve(settings: Settings, cores: tuple[int, ...]) -> bool:
 
 def main() -> int:
     """Run a worker; return the exit code."""
+    harden()
     arguments, settings = _arguments(), get_settings()
     structured_logging.configure("worker", level=settings.log_level)
     try:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from shared.privacy import Scrubber
+from shared.privacy import DEFAULT, Policy, Scrubber, restore
+from shared.privacy.replacement import Digest
 from workers.engine.logprobs import TokenLogprob
 from workers.engine.sequence import GenerationOutput
-from workers.json_placeholders import parses, quoted
 
 
 class TokenTexts(Protocol):
@@ -20,24 +20,38 @@ class TokenTexts(Protocol):
 class OutputScrubber:
     """Scrubs the outputs of one job with one mapping: the same value is the same placeholder in all."""
 
-    def __init__(self, scrubber: Scrubber, mapping: Mapping[str, str]) -> None:
-        """Continue from the `mapping` of the prompt."""
-        self._scrubber, self._mapping = scrubber, mapping
+    def __init__(
+        self,
+        scrubber: Scrubber,
+        mapping: Mapping[str, str],
+        *,
+        policy: Policy = DEFAULT,
+        digest: Digest | None = None,
+    ) -> None:
+        """Continue from the `mapping` of the prompt, under the same `policy`."""
+        self._scrubber, self._mapping, self._policy, self._digest = scrubber, mapping, policy, digest
         self.entities: dict[str, int] = {}
+        self.restorable: Mapping[str, str] = {}
+        """What may be put back into outputs."""
+        self.unresolved = 0
+        """Placeholders in outputs that stand for nothing."""
 
     def scrub(self, text: str) -> str:
-        """Return `text` without personal data; what was JSON stays JSON where a number is taken out.
+        """Return `text` without personal data, except what is `restorable`; what was JSON stays JSON.
 
         Raises:
+            PrivacyBlockedError: the policy blocks what `text` holds.
             ScrubFailedError: scrubbing failed; the text may not be stored.
         """
-        result = self._scrubber.scrub(text, mapping=self._mapping)
+        result = self._scrubber.scrub(text, policy=self._policy, mapping=self._mapping, digest=self._digest)
         self._mapping = result.mapping
         for entity, count in result.receipt["entities"].items():
             self.entities[entity] = self.entities.get(entity, 0) + count
-        if result.text == text or parses(result.text) or not parses(text):
+        if not self.restorable:
             return result.text
-        return quoted(result.text)
+        restored, unresolved = restore(result.text, self.restorable)
+        self.unresolved += unresolved
+        return restored
 
 
 def stored_choice(output: GenerationOutput, scrubber: OutputScrubber, tokens: TokenTexts | None) -> dict[str, Any]:

@@ -99,6 +99,8 @@ class JobRunner:
     def _generate(self, claim: Claim) -> None:
         job = claim.job
         prompt = self._content.prompt(job)
+        if prompt.scrubbed is not None:
+            self._store.replace_prompt(claim, prompt.scrubbed)
         request = GenerationRequest(
             id=job.id,
             prompt_ids=prompt.token_ids,

@@ -14,8 +14,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from shared import leases, recovery
+from shared.crypto import Sealed
 from shared.database import Database
-from shared.errors import GenerationFailedError
+from shared.errors import GenerationFailedError, LeaseLostError
 from shared.leases import FinishedOutput, JobError
 from shared.models import Job
 from shared.states import JobState
@@ -77,6 +78,17 @@ class JobStore:
         if job is None or job.lease_until is None:
             return None
         return Claim(job, since, job.lease_until - self._lease)
+
+    def replace_prompt(self, claim: Claim, sealed: Sealed) -> None:
+        """Keep the scrubbed prompt only.
+
+        Raises:
+            LeaseLostError: another attempt holds the job.
+            SQLAlchemyError: the database failed.
+        """
+        with self._database.transaction() as session:
+            if not leases.replace_prompt(session, claim.job.id, claim.job.fence, sealed):
+                raise LeaseLostError("another attempt holds the job")
 
     def is_suspect(self, job_id: str) -> bool:
         """Whether the job waits for a worker that runs nothing else. Raises SQLAlchemyError."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from shared.privacy.normalise import normalised
 
+HASH_DIGITS = 12
 PLACEHOLDER = re.compile(r"<\s{0,4}([A-Za-z]{2,24}(?:_[A-Za-z]{1,24}){0,5})\s?_\s?([0-9]{1,6})\s{0,4}>", re.ASCII)
 """A placeholder as a model may spell it: any case, blanks inside. Group 1 is the entity, group 2 the number."""
 
@@ -15,9 +16,18 @@ def canonical(match: re.Match[str]) -> str:
     return f"<{match[1].upper()}_{int(match[2])}>"
 
 
+_STANDING = re.compile(
+    rf"{PLACEHOLDER.pattern}|<[A-Z][A-Z0-9_]{{1,39}}(?::[0-9a-f]{{{HASH_DIGITS}}})?>|\*{{4,}}", re.ASCII
+)
+
+
 def placeholder_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where placeholders already stand in `text`."""
-    return (match.span() for match in PLACEHOLDER.finditer(text))
+    """Yield where placeholders, digests and masks already stand in `text`."""
+    return (match.span() for match in _STANDING.finditer(text))
+
+
+BARE = "\0"
+"""Marks an original that was a bare JSON number, whose placeholder had to be put in quotation marks."""
 
 
 def occurrence_key(placeholder: str, occurrence: int) -> str:
@@ -47,8 +57,8 @@ class Ledger:
         self._taken.update(canonical(match) for match in PLACEHOLDER.finditer(text))
 
     def placeholder(self, entity: str, original: str) -> str:
-        """Return the placeholder for a value and remember how it is spelled here."""
-        key = (entity, normalised(entity, original))
+        """Return the placeholder for a value and remember how it is spelled here, `BARE` in front or not."""
+        key = (entity, normalised(entity, original.removeprefix(BARE)))
         placeholder = self._by_value.get(key) or self._next(entity)
         self._by_value[key] = placeholder
         self._occurrences[placeholder] += 1
@@ -59,7 +69,7 @@ class Ledger:
     def _adopt(self, placeholder: str, original: str) -> None:
         if match := PLACEHOLDER.fullmatch(placeholder):
             entity = match[1].upper()
-            self._by_value[entity, normalised(entity, original)] = placeholder
+            self._by_value[entity, normalised(entity, original.removeprefix(BARE))] = placeholder
         else:
             name, _, occurrence = placeholder.rpartition("#")
             self._occurrences[name] = max(self._occurrences[name], int(occurrence))

@@ -1,4 +1,4 @@
-"""`python -m workers.maintenance`: relay, reaper and republisher until told to stop. Any number may run."""
+"""`python -m workers.maintenance`: the duties nobody waits for, until told to stop. Any number may run."""
 
 import sys
 import time
@@ -11,9 +11,10 @@ from shared.celery_app import broker_url, create_celery, publish
 from shared.database import Database
 from shared.errors import TokenmillError
 from shared.parent_watch import end_with_parent
+from shared.process import harden
 from shared.settings import Settings, get_settings
 from workers.connections import open_database
-from workers.maintenance import reaper, relay, republisher
+from workers.maintenance import eraser, reaper, relay, republisher, sealer
 from workers.maintenance.periodic import Periodic
 from workers.stop_signals import StopSignals
 
@@ -36,6 +37,8 @@ def duties(settings: Settings, database: Database) -> list[Periodic]:
         Periodic("relay", sender.run, relay.INTERVAL_SECONDS),
         Periodic("reaper", reaper.Reaper(database).run, reaper.INTERVAL_SECONDS),
         Periodic("republisher", mender.run, republisher.INTERVAL_SECONDS),
+        Periodic("sealer", sealer.Sealer(database).run, sealer.INTERVAL_SECONDS),
+        Periodic("eraser", eraser.Eraser(database, settings.retention_days).run, eraser.INTERVAL_SECONDS),
     ]
 
 
@@ -57,6 +60,7 @@ def _serve(settings: Settings, signals: StopSignals) -> bool:
 
 def main() -> int:
     """Run maintenance; return the exit code."""
+    harden()
     settings, signals = get_settings(), StopSignals()
     structured_logging.configure("maintenance", level=settings.log_level)
     signals.install()

@@ -1,6 +1,7 @@
 """The built-in recognizers, one module per family; each exports `RECOGNIZERS`."""
 
 from shared.privacy.recognizers import (
+    address,
     bank_card,
     credentials_url,
     date_of_birth,
@@ -17,7 +18,7 @@ from shared.privacy.recognizers import (
     secret,
     social_credit_code,
 )
-from shared.privacy.recognizers.recognizer import Recognizer
+from shared.privacy.recognizers.recognizer import Finder, Recognizer
 
 BUILT_IN: tuple[Recognizer, ...] = (
     *credentials_url.RECOGNIZERS,
@@ -35,6 +36,7 @@ BUILT_IN: tuple[Recognizer, ...] = (
     *phone.RECOGNIZERS,
     *email.RECOGNIZERS,
     *plate.RECOGNIZERS,
+    *address.RECOGNIZERS,
 )
 
-__all__ = ["BUILT_IN", "Recognizer"]
+__all__ = ["BUILT_IN", "Finder", "Recognizer"]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import re2
 
@@ -95,6 +95,19 @@ class Candidate:
 
 
 Check = Callable[[Candidate], Candidate | None]
+
+
+class Finder(Protocol):
+    """Whatever finds values of one entity: recognizers by pattern, and the tier of names."""
+
+    @property
+    def entity(self) -> str:
+        """What it finds."""
+        ...
+
+    def find(self, view: View) -> Iterator[Candidate]:
+        """Yield values in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ SPECIALS = ["<|im_start|>", "<|im_end|>"]
 TOKENS_AROUND_A_PROMPT = 19
 
 
-def _tokenizer() -> str:
+def tokenizer_json() -> str:
     vocab = {token: i for i, token in enumerate([*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
     tokenizer = Tokenizer(models.BPE(vocab, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -57,7 +57,7 @@ def _manifest() -> Manifest:
 def install(model_dir: Path) -> None:
     path = model_dir / NAME / VERSION
     path.mkdir(parents=True)
-    (path / "tokenizer.json").write_text(_tokenizer(), encoding="utf-8")
+    (path / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
     config = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}
     (path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     (path / "manifest.json").write_text(_manifest().model_dump_json(), encoding="utf-8")

@@ -181,7 +181,7 @@ def test_the_receipt_holds_counts_and_nothing_of_the_text() -> None:
 
 
 def test_a_kept_entity_stays_unless_another_value_holds_it() -> None:
-    policy = Policy("phones", 2, {"PHONE": Action.KEEP})
+    policy = Policy(name="phones", version=2, actions={"PHONE": Action.KEEP})
     result = SCRUBBER.scrub("13812345678, u.13812345678@example.com", policy=policy)
     assert result.text == "13812345678, <EMAIL_1>"
     assert result.receipt["policy"] == "phones@2"

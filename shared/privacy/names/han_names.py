@@ -1,0 +1,119 @@
+"""Names of persons in Han script: what the tagger finds, mended at its borders, and what labels and greetings announce."""
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+
+from shared.privacy.fold import WALL, View
+from shared.privacy.names import han_words as words
+from shared.privacy.names.tagger import tagger
+from shared.privacy.recognizers.recognizer import Candidate
+
+_HAN = r"[\u3400-\u4dbf\u4e00-\u9fff]"
+_SURNAME = f"(?:{'|'.join(sorted(words.COMPOUND_SURNAMES))}|[{''.join(sorted(words.SURNAMES))}])"
+_GIVEN = f"[{''.join(sorted(words.GIVEN))}]"
+_BORDER = rf"(?=$|[^\u3400-\u4dbf\u4e00-\u9fff]|[{words.VERBS_BEHIND}]|您好|你好|{words.TITLES})"
+_LABELLED = re.compile(
+    rf"(?:{words.LABELS}|{_HAN}(?:人|员|师|者|方))[\"'”]?[ ]?(?:[:：=是为叫]|[(（])?[ \"'“]{{0,2}}({_SURNAME}{_GIVEN}{{1,2}}){_BORDER}",
+    re.IGNORECASE,
+)
+_TELLING = re.compile(rf"((?:{'|'.join(sorted(words.TELLING_SURNAMES))}){_GIVEN}{{1,2}}){_BORDER}")
+_NICKNAME = re.compile("[小阿老]")
+_LISTED = re.compile(rf"[、和及与]({_SURNAME}{_GIVEN}{{1,2}})(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])")
+_CELL = re.compile(rf"(?:^|[,|\t;\"'])[ ]?({_SURNAME}{_GIVEN}{{1,2}})[ ]?(?=$|[,|\t;\"'])", re.MULTILINE)
+_ADDRESSED = re.compile(
+    rf"(?:^|[\n。！？!?；;\"“”(（>]|[:：][ ]?|尊敬的|亲爱的|敬爱的|您好[，,]?|你好[，,]?)[ ]*({_SURNAME}(?:{words.TITLES}))"
+    rf"(?=[ ]?(?:您好|你好|早上好|上午好|下午好|晚上好|早|[,，:：!！]))",
+    re.MULTILINE,
+)
+_SENTENCE = re.compile(r"[^\n\r。！？!?；;\x1f]{1,160}")
+_TRIMMED = re.compile(rf"{_HAN}+(?:[·•]{_HAN}+)*")
+_HAS_HAN = re.compile(_HAN)
+_NO_PERSON = re.compile(words.NO_PERSON_BEHIND)
+_CONTACT = re.compile(r"[0-9]{7}|@|[0-9]{3}[ -][0-9]{4}")
+_LONGEST = 4
+_Span = tuple[int, int]
+
+
+class HanNames:
+    """Finds PERSON in Han script. Loads the tagger at its first Chinese text."""
+
+    @property
+    def entity(self) -> str:
+        """What it finds."""
+        return "PERSON"
+
+    @staticmethod
+    def find(view: View) -> Iterator[Candidate]:
+        """Yield names in order."""
+        text = view.data.decode(errors="ignore")
+        if not _HAS_HAN.search(text):
+            return
+        offset = index = 0
+        for start, end in _names(text):
+            offset += len(text[index:start].encode())
+            length = len(text[start:end].encode())
+            yield Candidate(view, offset, offset + length)
+            offset, index = offset + length, end
+
+
+def _names(text: str) -> list[_Span]:
+    """Return disjoint spans; what a greeting or a label announces goes before what the tagger says."""
+    covered, found = bytearray(len(text)), list[_Span]()
+    for start, end in chain(_addressed(text), _labelled(text), _tagged(text), _cells(text)):
+        if not any(covered[start:end]):
+            covered[start:end] = b"1" * (end - start)
+            found.append((start, end))
+    return sorted(found)
+
+
+def _addressed(text: str) -> Iterator[_Span]:
+    return (match.span(1) for match in _ADDRESSED.finditer(text))
+
+
+def _labelled(text: str) -> Iterator[_Span]:
+    for pattern in (_LABELLED, _LISTED, _TELLING):
+        for match in pattern.finditer(text):
+            if match[1] not in words.NOT_NAMES and not _NO_PERSON.match(text, match.end(1)):
+                yield match.span(1)
+
+
+def _cells(text: str) -> Iterator[_Span]:
+    """Cells of tables: names where the same line holds a number or an address to reach somebody by."""
+    for match in _CELL.finditer(text):
+        line = text[text.rfind("\n", 0, match.start(1)) + 1 :].partition("\n")[0]
+        if _CONTACT.search(line) and match[1] not in words.NOT_NAMES:
+            yield match.span(1)
+
+
+def _tagged(text: str) -> Iterator[_Span]:
+    sentences = [match for match in _SENTENCE.finditer(text) if _HAS_HAN.search(match[0])]
+    if not sentences:
+        return
+    for match, spans in zip(sentences, tagger().persons([match[0] for match in sentences]), strict=True):
+        for start, end in spans:
+            name = _TRIMMED.search(match[0], start, end)
+            if name:
+                mended = _mended(text, match.start() + name.start(), match.start() + name.end())
+                if mended and not _NO_PERSON.match(text, mended[1]):
+                    yield mended
+
+
+def _mended(text: str, start: int, end: int) -> _Span | None:
+    """Move the borders the tagger set one character off; None for what is no name."""
+    name = text[start:end]
+    starts_well = name[0] in words.SURNAMES or name[:2] in words.COMPOUND_SURNAMES
+    if not starts_well and len(name) <= 2 and text[start - 1 : start] in words.SURNAMES and start:  # noqa: PLR2004  # a given name
+        start -= 1
+    elif len(name) == _LONGEST and name[:2] not in words.COMPOUND_SURNAMES and name[1] in words.SURNAMES:
+        start += 1
+    elif starts_well and len(name) == 2 and _given_goes_on(text, end):  # noqa: PLR2004  # half a name
+        end += 1
+    name = text[start:end]
+    plausible = len(name) > 2 or name[0] in words.SURNAMES or _NICKNAME.match(name)  # noqa: PLR2004  # as above
+    return (start, end) if len(name) > 1 and plausible and name not in words.NOT_NAMES and WALL not in name else None
+
+
+def _given_goes_on(text: str, end: int) -> bool:
+    following = text[end : end + 2]
+    return len(following) == 2 and following[0] in words.GIVEN and following[1] in words.VERBS_BEHIND  # noqa: PLR2004  # as above
