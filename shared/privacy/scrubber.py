@@ -13,6 +13,7 @@ from shared.privacy.json_text import Strings, Unescaped, looks_like_json, parses
 from shared.privacy.placeholders import Ledger, placeholder_spans
 from shared.privacy.policy import DEFAULT, Action, Policy
 from shared.privacy.recognizers import BUILT_IN, Finder
+from shared.privacy.recognizers.prefilter import Prefilter
 from shared.privacy.replacement import Digest, Replacer, check_blocked
 from shared.privacy.span import Span, union
 
@@ -42,7 +43,7 @@ class Scrubber:
 
     def __init__(self, recognizers: Sequence[Finder] = BUILT_IN, *, max_seconds: float = MAX_SECONDS) -> None:
         """Take the recognizers to run, the built-in ones unless told otherwise; names are looked for by policy."""
-        self._recognizers, self._max_seconds = tuple(recognizers), max_seconds
+        self._prefilter, self._max_seconds = Prefilter(recognizers), max_seconds
 
     def scrub(
         self,
@@ -115,19 +116,19 @@ class Scrubber:
 
     def _detect_once(self, view: View, policy: Policy, until: float) -> Iterator[Span]:
         matches: list[Span] = []
-        for finder in self._finders(policy):
+        for finder in self._finders(view, policy):
             if policy.action(finder.entity) is not Action.KEEP:
                 matches += [Span(found.start, found.end, finder.entity) for found in finder.find(view)]
             if time.monotonic() > until:
                 raise ScrubFailedError(f"Scrubbing took longer than {self._max_seconds:.0f} seconds; split the text up")
         return (Span(*view.original_span(span.start, span.end), span.entity) for span in union(matches))
 
-    def _finders(self, policy: Policy) -> Sequence[Finder]:
-        if not policy.names:
-            return self._recognizers
-        from shared.privacy.names import NAMES  # noqa: PLC0415  # lists and a model that only this tier loads
+    def _finders(self, view: View, policy: Policy) -> Iterator[Finder]:
+        yield from self._prefilter.choose(view)
+        if policy.names:
+            from shared.privacy.names import NAMES  # noqa: PLC0415  # lists and a model that only this tier loads
 
-        return (*self._recognizers, *NAMES)
+            yield from NAMES
 
     def _scrub(self, texts: Sequence[str], replacer: Replacer) -> tuple[list[str], ScrubResult]:
         started = time.perf_counter()
