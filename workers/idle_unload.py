@@ -38,4 +38,5 @@ class IdleUnload:
         if calls != self._seen_calls or stats.running or stats.waiting:
             self._seen_calls, self._idle_since = calls, now
         elif now - self._idle_since >= self._after and self._runner.rest(calls):
+            self._engine.trim()  # prefixes kept for reuse take memory too
             log.info("model unloaded: no job for a while", seconds=round(now - self._idle_since))

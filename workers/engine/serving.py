@@ -48,6 +48,10 @@ class Serving(Drains, Protocol):
         """End a generation with `error`."""
         ...
 
+    def trim(self) -> None:
+        """Give up the KV kept for reuse, soon."""
+        ...
+
     def close(self) -> None:
         """Hand back what is unfinished and free the model."""
         ...

@@ -20,7 +20,8 @@ _LABELLED = re.compile(
 _TELLING = re.compile(rf"((?:{'|'.join(sorted(words.TELLING_SURNAMES))}){_GIVEN}{{1,2}}){_BORDER}")
 _NICKNAME = re.compile("[小阿老]")
 _LISTED = re.compile(rf"[、和及与]({_SURNAME}{_GIVEN}{{1,2}})(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])")
-_CELL = re.compile(rf"(?:^|[,|\t;\"'])[ ]?({_SURNAME}{_GIVEN}{{1,2}})[ ]?(?=$|[,|\t;\"'])", re.MULTILINE)
+_CELL = re.compile(rf"(?:^|[,|\t;\"'])[ ]?({_SURNAME}{_GIVEN}{{1,2}})[ ]?(?=$|[,|\t;\"'])")
+_LINE = re.compile(r"[^\n]+")
 _ADDRESSED = re.compile(
     rf"(?:^|[\n。！？!?；;\"“”(（>]|[:：][ ]?|尊敬的|亲爱的|敬爱的|您好[，,]?|你好[，,]?)[ ]*({_SURNAME}(?:{words.TITLES}))"
     rf"(?=[ ]?(?:您好|你好|早上好|上午好|下午好|晚上好|早|[,，:：!！]))",
@@ -80,10 +81,11 @@ def _labelled(text: str) -> Iterator[_Span]:
 
 def _cells(text: str) -> Iterator[_Span]:
     """Cells of tables: names where the same line holds a number or an address to reach somebody by."""
-    for match in _CELL.finditer(text):
-        line = text[text.rfind("\n", 0, match.start(1)) + 1 :].partition("\n")[0]
-        if _CONTACT.search(line) and match[1] not in words.NOT_NAMES:
-            yield match.span(1)
+    for line in _LINE.finditer(text):
+        if _CONTACT.search(line[0]):
+            for match in _CELL.finditer(line[0]):
+                if match[1] not in words.NOT_NAMES:
+                    yield line.start() + match.start(1), line.start() + match.end(1)
 
 
 def _tagged(text: str) -> Iterator[_Span]:

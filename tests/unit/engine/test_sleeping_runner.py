@@ -10,6 +10,7 @@ from shared.sampling import SamplingParams
 from tests.unit.engine.fake_runner import FakeRunner, decode
 from workers.engine import Engine, GenerationOutput, GenerationRequest
 from workers.engine.model_runner import RowTokens
+from workers.engine.scheduler_config import SchedulerConfig
 from workers.engine.sleeping_runner import SleepingRunner
 from workers.idle_unload import IdleUnload
 
@@ -163,6 +164,24 @@ def test_it_unloads_after_the_time_set_and_not_while_a_job_runs() -> None:
         clock.now = 18000 + 1801
         idle.tick()
         assert runner.asleep
+
+
+def test_prefixes_kept_for_reuse_go_with_the_model() -> None:
+    clock = Clock()
+    runner = SleepingRunner(Loads())
+    config = SchedulerConfig(max_num_seqs=runner.max_num_seqs, prefill_chunk_size=4)
+    with Engine(runner, decode, config) as engine:
+        idle = IdleUnload(engine, timedelta(minutes=30), clock)
+        for name in ("a", "b", "c"):
+            generate(engine, name, list(range(3, 20)))
+        assert engine.stats().prefix_bytes > 0
+        idle.tick()
+        clock.now = 1801
+        idle.tick()
+        ends = time.monotonic() + 20
+        while engine.stats().prefix_bytes:
+            assert time.monotonic() < ends
+            time.sleep(0.001)
 
 
 def test_zero_keeps_it_and_other_runners_never_sleep() -> None:

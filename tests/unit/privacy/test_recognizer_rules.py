@@ -9,7 +9,9 @@ import pytest
 import re2
 
 from shared.privacy import Scrubber, recognizers
-from shared.privacy.recognizers.recognizer import Recognizer
+from shared.privacy.names.han_names import HanNames
+from shared.privacy.names.latin_names import LatinNames
+from shared.privacy.recognizers.recognizer import Finder, Recognizer
 from shared.privacy.span import PRIORITY
 
 MODULES = sorted(Path(recognizers.__file__).parent.glob("*.py"))
@@ -45,7 +47,34 @@ def test_time_is_linear(unit: str) -> None:
     assert fastest[1] < 12 * fastest[0] + 0.25
 
 
-def _seconds(text: str) -> float:
+NAME_UNITS = (
+    "A",
+    "Ann ",
+    "Ann Lee ",
+    "A. ",
+    "Mr. ",
+    "A'",
+    "O'A",
+    "name: ",
+    "张",
+    "张伟",
+    "张,",
+    "张伟,1234567 ",
+    "姓名：张",
+    "、张伟",
+)
+
+
+@pytest.mark.parametrize("unit", NAME_UNITS)
+@pytest.mark.parametrize("names", [LatinNames(), HanNames()], ids=["latin", "han"])
+def test_time_is_linear_with_names_too(unit: str, names: Finder) -> None:
+    short = unit * (1500 // len(unit))
+    scrubber = Scrubber([names])
+    fastest = [min(_seconds(short * times, scrubber) for _ in range(2)) for times in (1, 4)]
+    assert fastest[1] < 12 * fastest[0] + 0.25
+
+
+def _seconds(text: str, scrubber: Scrubber = SCRUBBER) -> float:
     started = time.process_time()
-    SCRUBBER.scrub(text)
+    scrubber.scrub(text)
     return time.process_time() - started
