@@ -25,6 +25,7 @@ from shared import celery_app, workers_repository
 from shared.crypto import KeyRing
 from shared.database import Database, database_url
 from shared.errors import ConfigurationError
+from shared.privacy import Scrubber
 from shared.settings import Settings
 
 POOL_SIZE = 10
@@ -71,6 +72,7 @@ def _open_services(settings: Settings) -> Services:
         submissions=submissions,
         waiter=CompletionWaiter(database),
         readiness=_readiness(settings, database, broker, submissions),
+        scrubber=Scrubber.configured(settings),
     )
 
 

@@ -18,6 +18,7 @@ from api.submission import Caller, Submissions
 from shared.crypto import KeyRing
 from shared.database import Database
 from shared.errors import InvalidInputError, NotFoundError
+from shared.privacy import Scrubber
 from shared.settings import Settings
 
 _JOB_ID = re.compile(r"job_[0-9a-f]{32}")
@@ -38,6 +39,7 @@ class Services:
     submissions: Submissions
     waiter: CompletionWaiter
     readiness: Readiness
+    scrubber: Scrubber
 
     def close(self) -> None:
         """Stop publishing and close every connection."""

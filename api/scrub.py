@@ -11,11 +11,10 @@ from api.json_body import json_bytes, parse
 from api.openapi import body_of, errors
 from api.schemas import ChatMessage, PrivacyPolicyRequest
 from shared.errors import InvalidInputError
-from shared.privacy import Policy, Scrubber
+from shared.privacy import Policy
 from shared.privacy.replacement import digest_for
 
 router = APIRouter(prefix="/v1", tags=["privacy"])
-_SCRUBBER = Scrubber()
 
 
 class ScrubRequest(BaseModel):
@@ -67,7 +66,7 @@ def scrub(identity: Submitter, body: Annotated[ScrubRequest, Depends(_request)],
 
 def _of_text(services: Provided, identity: Identity, text: str, policy: Policy) -> ScrubView:
     digest = digest_for(services.keyring, identity.api_key_id)
-    result = _SCRUBBER.scrub(text, policy=policy, digest=digest)
+    result = services.scrubber.scrub(text, policy=policy, digest=digest)
     found = [FoundEntity(type=span.entity, start=span.start, end=span.end) for span in result.spans]
     return ScrubView(text=result.text, messages=None, entities=found, privacy=result.receipt)
 
@@ -75,7 +74,7 @@ def _of_text(services: Provided, identity: Identity, text: str, policy: Policy) 
 def _of_messages(services: Provided, identity: Identity, body: ScrubRequest, policy: Policy) -> ScrubView:
     messages = [message.model_dump() for message in body.messages or ()]
     digest = digest_for(services.keyring, identity.api_key_id)
-    scrubbed, result = _SCRUBBER.scrub_messages(messages, policy=policy, digest=digest)
+    scrubbed, result = services.scrubber.scrub_messages(messages, policy=policy, digest=digest)
     return ScrubView(
         text=None,
         messages=[ChatMessage.model_validate(message) for message in scrubbed],

@@ -13,6 +13,7 @@ from cli.embedded.files import write_private
 from shared.errors import InvalidInputError
 from shared.privacy import Policy, Scrubber
 from shared.privacy.policy_file import load_policy
+from shared.settings import get_settings
 
 STANDARD = Path("-")
 Source = Annotated[Path | None, typer.Argument(help="A text file; - is standard input.")]
@@ -36,7 +37,7 @@ def scrub(source: Source = None, spans: Spans = None, output: Output = STANDARD,
     if spans is not None:
         _write(output, _rows(spans, chosen))
         return
-    result = Scrubber().scrub(_text(source or STANDARD), policy=chosen)
+    result = Scrubber.configured(get_settings()).scrub(_text(source or STANDARD), policy=chosen)
     _write(output, [result.text])
     typer.echo(json.dumps(result.receipt), err=True)
 
@@ -65,7 +66,7 @@ def _lines(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _rows(path: Path, policy: Policy) -> Iterator[str]:
-    scrubber = Scrubber()
+    scrubber = Scrubber.configured(get_settings())
     with _lines(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():

@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     drain_timeout: Duration = Field(default=timedelta(seconds=60), description="SIGTERM: finish slots within this")
     queue_limit: int = Field(default=1_000_000, ge=1, description="Queued jobs beyond which submissions get 429")
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, description="Largest body of a native submission")
+    privacy_recognizers: Path | None = Field(
+        default=None, description="YAML file of recognizers of your own, for workers, API and `tokenmill scrub`"
+    )
     retention_days: int | None = Field(
         default=None, ge=1, description="Erase content that many days after a job ended; a key may have its own figure"
     )

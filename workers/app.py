@@ -140,7 +140,7 @@ def _compose(settings: Settings, signals: StopSignals, parts: _Parts) -> Worker:
     generations = Generations(model.engine, model.vocabulary)
     runner = JobRunner(
         store=JobStore(database, identity.worker_id, settings.lease),
-        content=JobContent(parts.keyring, Scrubber(), model.tokenizer, model.vocabulary),
+        content=JobContent(parts.keyring, Scrubber.configured(settings), model.tokenizer, model.vocabulary),
         engine=generations,
         held=held,
         gate=gate,

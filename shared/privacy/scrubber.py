@@ -13,9 +13,11 @@ from shared.privacy.json_text import Strings, Unescaped, looks_like_json, parses
 from shared.privacy.placeholders import Ledger, placeholder_spans
 from shared.privacy.policy import DEFAULT, Action, Policy
 from shared.privacy.recognizers import BUILT_IN, Finder
+from shared.privacy.recognizers.custom import custom_recognizers
 from shared.privacy.recognizers.prefilter import Prefilter
 from shared.privacy.replacement import Digest, Replacer, check_blocked
 from shared.privacy.span import Span, union
+from shared.settings import Settings
 
 _Result = TypeVar("_Result")
 
@@ -44,6 +46,15 @@ class Scrubber:
     def __init__(self, recognizers: Sequence[Finder] = BUILT_IN, *, max_seconds: float = MAX_SECONDS) -> None:
         """Take the recognizers to run, the built-in ones unless told otherwise; names are looked for by policy."""
         self._prefilter, self._max_seconds = Prefilter(recognizers), max_seconds
+
+    @classmethod
+    def configured(cls, settings: Settings) -> "Scrubber":
+        """Return one with the built-in recognizers and those of the settings' file.
+
+        Raises:
+            ConfigurationError: that file is wrong; names what.
+        """
+        return cls((*BUILT_IN, *custom_recognizers(settings.privacy_recognizers)))
 
     def scrub(
         self,

@@ -42,7 +42,8 @@ class Tagger:
         tags = {int(number): tag for number, tag in _dictionary(folder / "tag.dic").items()}
         self._begins = np.array([tags[number].endswith("-B") for number in range(len(tags))])
         self._is_person = np.array([tags[number].startswith(_PERSON) for number in range(len(tags))])
-        self._transitions: _Floats = np.load(folder / "lac_crf_transitions.npy").astype(np.float32)
+        transitions = np.load(folder / "lac_crf_transitions.npy").astype(np.float32)
+        self._transitions: _Floats = np.ascontiguousarray(transitions.T)  # [to, from]: the search runs along rows
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -73,9 +74,9 @@ class Tagger:
         scores, back = emissions[:, 0], np.zeros((len(sentences), longest, emissions.shape[2]), np.int64)
         finals = scores.copy()
         for step in range(1, longest):
-            paths = scores[:, :, None] + self._transitions
-            back[:, step] = paths.argmax(axis=1)
-            scores = paths.max(axis=1) + emissions[:, step]
+            paths = scores[:, None, :] + self._transitions
+            back[:, step] = paths.argmax(axis=2)
+            scores = np.take_along_axis(paths, back[:, step, :, None], axis=2)[..., 0] + emissions[:, step]
             finals = np.where((lengths > step)[:, None], scores, finals)
         for row, length in enumerate(lengths):
             tags = np.empty(length, np.int64)
