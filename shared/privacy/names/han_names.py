@@ -117,5 +117,6 @@ def _mended(text: str, start: int, end: int) -> _Span | None:
 
 
 def _given_goes_on(text: str, end: int) -> bool:
-    following = text[end : end + 2]
-    return len(following) == 2 and following[0] in words.GIVEN and following[1] in words.VERBS_BEHIND  # noqa: PLR2004  # as above
+    following, border = text[end : end + 1], text[end + 1 : end + 2]
+    ends = not _HAS_HAN.match(border) or border in words.VERBS_BEHIND
+    return following in words.GIVEN and ends
