@@ -31,7 +31,12 @@ _BEFORE, _BEHIND = 40, 20
 _FIELD = "privacy_recognizers"
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
-VALIDATORS: Mapping[str, Callable[[str], bool]] = {"luhn": luhn.is_valid}
+
+def _luhn(value: str) -> bool:
+    return bool(luhn.is_valid("".join(filter(str.isdigit, value))))
+
+
+VALIDATORS: Mapping[str, Callable[[str], bool]] = {"luhn": _luhn}
 
 
 class _Part(BaseModel):
