@@ -36,7 +36,11 @@ def _luhn(value: str) -> bool:
     return bool(luhn.is_valid("".join(filter(str.isdigit, value))))
 
 
-VALIDATORS: Mapping[str, Callable[[str], bool]] = {"luhn": _luhn}
+def _anything(_value: str) -> bool:
+    return True
+
+
+VALIDATORS: Mapping[str, Callable[[str], bool]] = {"": _anything, "luhn": _luhn}
 
 
 class _Part(BaseModel):
@@ -61,7 +65,7 @@ class _Custom(_Part):
 
     def _recognizer(self, pattern: _Pattern, path: Path) -> Recognizer:
         words = Words.of(" ".join(word.lower().replace(" ", "_") for word in self.context)) if self.context else None
-        valid = VALIDATORS.get(self.validator or "", lambda _value: True)
+        valid = VALIDATORS[self.validator or ""]
 
         def check(candidate: Candidate) -> Candidate | None:
             near = words is not None and candidate.near(words, before=_BEFORE, after=_BEHIND)
