@@ -6,7 +6,7 @@ from shared import outbox
 from shared.database import Database
 from shared.outbox import Message
 
-INTERVAL_SECONDS = 0.1
+INTERVAL_SECONDS = 0.5  # the API publishes what it accepts itself; this is for what it could not
 
 
 class Relay:
