@@ -16,19 +16,23 @@ class Table:
         """Return the head of the column that the byte `offset` stands in, lower case; empty outside tables."""
         start = self._start(offset)
         row = self._line(start)
-        delimiter = next((delimiter for delimiter in _DELIMITERS if delimiter in row), None)
-        if delimiter is None:
+        if len(row) < offset - start:
             return ""
-        head = self._head(start, delimiter)
-        cells = self._line(head).split(delimiter)
-        column = row.count(delimiter, 0, offset - start)
-        return "" if head == start else cells[column].decode(errors="ignore").strip().lower()
+        for delimiter in _DELIMITERS:
+            head = self._head(start, delimiter) if delimiter in row else start
+            if head != start:
+                cells = self._line(head).split(delimiter)
+                return cells[row.count(delimiter, 0, offset - start)].decode(errors="ignore").strip().lower()
+        return ""
 
     def _start(self, offset: int) -> int:
-        return max(self._data.rfind(b"\n", max(offset - _LONGEST_LINE, 0), offset) + 1, offset - _LONGEST_LINE, 0)
+        return self._data.rfind(b"\n", max(offset - _LONGEST_LINE, 0), offset) + 1
 
     def _line(self, start: int) -> bytes:
-        return self._data[start : start + _LONGEST_LINE].partition(b"\n")[0]
+        """Return the line that begins at `start`; nothing for one too long to be a row."""
+        end = self._data.find(b"\n", start, start + _LONGEST_LINE)
+        at_end = len(self._data) - start < _LONGEST_LINE
+        return self._data[start:end] if end >= 0 else self._data[start:] if at_end else b""
 
     def _head(self, start: int, delimiter: bytes) -> int:
         """Return where the first line of the table starts; what was found for lines on the way is kept."""
