@@ -20,6 +20,23 @@ _LABELLED = re.compile(
 _TELLING = re.compile(rf"((?:{'|'.join(sorted(words.TELLING_SURNAMES))}){_GIVEN}{{1,2}}){_BORDER}")
 _NICKNAME = re.compile("[小阿老]")
 _LISTED = re.compile(rf"[、和及与]({_SURNAME}{_GIVEN}{{1,2}})(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])")
+_NAME = rf"({_SURNAME}{_GIVEN}{{1,2}})"
+_BEFORE = r"(?:^|[^\u3400-\u4dbf\u4e00-\u9fff])"
+_CUED = rf"(?:{_BEFORE}|[{words.CUES}]|{words.LABELS})"
+_TOLD = (
+    re.compile(rf"{_CUED}{_NAME}(?={words.BODY_TITLES})", re.MULTILINE),
+    re.compile(rf"{_NAME}(?=[ ]?[(][+(]?[0-9]{{3}}|[ ]?[+]?[0-9]{{7}}|[ ]?[(<][^ <>()@]{{1,40}}@)"),
+    re.compile(rf"{_BEFORE}({_SURNAME}{_GIVEN}{{2}})(?=、{_SURNAME}{_GIVEN})", re.MULTILINE),
+    re.compile(rf"{_BEFORE}{_NAME}(?=、{_SURNAME}{_GIVEN}{{2}}(?:[^\u3400-\u4dbf\u4e00-\u9fff]|$))", re.MULTILINE),
+    re.compile(
+        rf"(?:请|本人|兹有)({_SURNAME}{_GIVEN}{{2}})(?=[{words.VERBS_BEHIND}补轮换把尽协确核联回签提安处配查审批跟])"
+    ),
+    re.compile(rf"(?<![A-Za-z])(?:{words.LATIN_CUES})[ ,:]{{1,2}}{_NAME}{_BORDER}", re.IGNORECASE),
+)
+_ANY_GIVEN = rf"(?:(?![{words.NO_GIVEN}]){_HAN})"
+_FIELD = re.compile(
+    rf"(?:{words.FIELDS})[\"'”]?[ ]?[:=][ \"'“]{{0,2}}({_SURNAME}{_ANY_GIVEN}{{1,2}})(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])"
+)
 _CELL = re.compile(rf"(?:^|[,|\t;\"'])[ ]?({_SURNAME}{_GIVEN}{{1,2}})[ ]?(?=$|[,|\t;\"'])")
 _LINE = re.compile(r"[^\n]+")
 _ADDRESSED = re.compile(
@@ -73,10 +90,17 @@ def _addressed(text: str) -> Iterator[_Span]:
 
 
 def _labelled(text: str) -> Iterator[_Span]:
-    for pattern in (_LABELLED, _LISTED, _TELLING):
+    for pattern in (_FIELD, _LABELLED, _LISTED, _TELLING, *_TOLD):
         for match in pattern.finditer(text):
-            if match[1] not in words.NOT_NAMES and not _NO_PERSON.match(text, match.end(1)):
-                yield match.span(1)
+            start, end = match.start(1), _end_of_given(text, *match.span(1))
+            wrong = match[1][:2] in words.NOT_NAMES or match[1] in words.NOT_NAMES
+            if end - start > 1 and not wrong and not _NO_PERSON.match(text, end):
+                yield start, end
+
+
+def _end_of_given(text: str, start: int, end: int) -> int:
+    """Give back a last character that begins the word behind: `刘婷发现`."""
+    return end - 1 if end - start > 2 and text[end - 1 : end + 1] in words.GIVEN_WORDS else end  # noqa: PLR2004  # a surname and one more
 
 
 def _cells(text: str) -> Iterator[_Span]:

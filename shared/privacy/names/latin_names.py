@@ -25,6 +25,7 @@ _PART = re.compile(r"[^ \t]+")
 _TITLE = re.compile(
     r"(?:^|[^a-z])(?:mr|mrs|ms|miss|mx|dr|prof|professor|doctor|sir|madam|sister|herr|frau|mme|señora?)\.?[ ]\Z"
 )
+_GREETING = re.compile(r"(?:^|[^a-z])(?:hi|hello|dear|hey|thanks)[ ]\Z")
 _LABEL = re.compile(
     r"(?:name|姓名|patient|customer|client|contact|caller|owner|guest|employee|applicant|holder|beneficiary|recipient|payee|"
     r"sender|driver|operator|technician|inspector|engineer|nurse|physician|attn|signed|from|to|cc|by|联系人|客户|收件人|负责人|患者)"
@@ -36,6 +37,11 @@ _NO_PERSON_BEHIND = one_of(
     "inc ltd llc corp corporation company co gmbh ag plc foundation society association award prize cup theorem law test "
     "syndrome disease scale index method model engine hall house tower building center centre city county state"
 )
+_ORGANISATIONS = one_of(
+    "morgan_stanley wells_fargo johnson_controls charles_schwab goldman_sachs eli_lilly ralph_lauren calvin_klein tommy_hilfiger "
+    "martha_stewart jack_daniels marks_spencer harley_davidson louis_vuitton hugo_boss philip_morris warner_bros mary_kay paul_smith "
+    "john_deere rolls_royce thomas_cook ernst_young booz_allen baker_hughes ford_focus lincoln_navigator yin_yang huang_he chang_jiang"
+)
 _FAMILIES_TOO = one_of("hall church house law park lake")
 _LITTLE_WORDS = one_of("to do so see an my will may in is as at by on or of the and for")
 _SYLLABLE = (
@@ -43,6 +49,11 @@ _SYLLABLE = (
     "ua|ue|ui|uo|er|a|o|e|i|u|v)"
 )
 _PINYIN_GIVEN = re.compile(rf"{_SYLLABLE}{_SYLLABLE}\Z")
+# Given names of one syllable that are neither an English word nor the second half of a Chinese place or thing.
+_PINYIN_GIVEN_SHORT = one_of(
+    "wei fang na xiu min jing li qiang lei yang yong yan jie juan tao chao xia ping gang hui ling dan peng hua hong bo fei bin yu hao kai jian "
+    "jun fan shuai xu ning lin huan ying xue qian ting xin rui jia kun yi ming qing mei xiang zhen zhi yun yue ying shan shuang bing chen"
+)
 _PINYIN_FAMILY = one_of(
     "wang li zhang liu chen yang huang zhao wu zhou xu sun ma zhu hu guo he lin gao luo zheng liang xie song tang deng feng han cao "
     "zeng peng xiao cai pan tian dong yuan yu jiang du ye cheng wei su lu ding ren shen yao cui zhong tan fan jin shi liao jia xia "
@@ -102,6 +113,9 @@ def _names(text: str, match: re.Match[str]) -> Iterator[tuple[int, int]]:
     parts = [_Part.of(m[0], base + m.start()) for m in _PART.finditer(match[0])]
     before = text[max(0, base - 24) : base].lower()
     first, titled = 0, _TITLE.search(before) is not None
+    if _GREETING.search(before + match[0][: parts[-1].start - base].lower()) and _greeted(text, parts[-1]):
+        yield parts[-1].start, parts[-1].end
+        return
     if titled or _LABEL.search(before):
         size = _whole(parts, titled=titled)
         if size:
@@ -126,6 +140,13 @@ def _whole(parts: Sequence[_Part], *, titled: bool) -> int:
     return size if known and not _continues(parts, size) else 0
 
 
+def _greeted(text: str, first: _Part) -> bool:
+    """Whether a given name alone is spoken to: `Hi Susan,`."""
+    return first.word in _words("given_names.txt") - _words("common_words.txt") and text[
+        first.end : first.end + 1
+    ] in set(",:!.\n")
+
+
 def _may_be_part(part: _Part, *, first: bool) -> bool:
     ordinary = part.word in _words("common_words.txt")
     return part.is_initial or not ordinary or (not first and part.word in _words("family_names.txt"))
@@ -143,6 +164,8 @@ def _size(parts: Sequence[_Part]) -> int:
     if last >= len(parts):
         return 0
     given, family = parts[0].word, parts[last].word
+    if f"{given}_{family}" in _ORGANISATIONS:
+        return 0
     if not (_is_name(given, family, initials=last > 1) or _is_pinyin(given, family)):
         return 0
     size = last + 1
@@ -163,8 +186,13 @@ def _is_name(given: str, family: str, *, initials: bool) -> bool:
 
 def _is_pinyin(first: str, second: str) -> bool:
     families = _PINYIN_FAMILY
-    return (first in families and bool(_PINYIN_GIVEN.match(second)) and second not in _PLACES) or (
-        second in families and bool(_PINYIN_GIVEN.match(first)) and first not in _PLACES
+    if {first, second} & _PLACES:
+        return False
+    if (first in families and second in _PINYIN_GIVEN_SHORT) or (second in families and first in _PINYIN_GIVEN_SHORT):
+        return True
+    return any(
+        family in families and _PINYIN_GIVEN.match(given) is not None
+        for family, given in ((first, second), (second, first))
     )
 
 

@@ -22,7 +22,7 @@ _CARD = Words.of(
 )
 _OTHER_NUMBER = re.compile(
     r"(?:单号|编号|流水|条码|序列号?|批次|批号|isbn|ean|imei|tracking|order|serial|reference|ref|trace|batch|"
-    r"timestamp|时间戳|epoch)[\s#:no.号码为是]{0,6}\Z"
+    r"timestamp|时间戳|epoch)[ ]?(?:number|num|code|id)?[\s#:no.号码为是]{0,6}\Z"
 )
 _DECIMAL_BEFORE = re.compile(r"[0-9][.,]\Z")
 _DIGIT_AFTER = re.compile(r"[.,-]?[0-9]|\.[0-9]")

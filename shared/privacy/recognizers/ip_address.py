@@ -13,12 +13,18 @@ _V6 = (
 )
 
 _VERSION = Words.of(
-    "版本 固件 升级到 升级至 回滚到 软件 内核 驱动 version versions ver release releases build firmware "
-    "section chapter clause § 章 节 条款"
+    "版本 固件 升级到 升级至 更新到 更新至 回滚到 回退到 软件 内核 驱动 补丁 "
+    "version versions ver release releases build firmware kernel driver patch rev revision"
 )
-_NETWORK = Words.of("ip ipv4 ipv6 地址 服务器 主机 网关 来源 登录 address addr host server gateway ping from port dns")
-_SECTION_AFTER = re.compile(r"\s?[章节条款版]")
-_SECTION_BEFORE = re.compile(r"(?:第|§)\s?\Z")
+_NETWORK = Words.of(
+    "ip ipv4 ipv6 地址 服务器 主机 网关 来源 登录 节点 设备 终端 客户端 网段 访问 连接 路由 "
+    "address addr host server gateway ping from port dns node device client router switch peer subnet nameserver "
+    "endpoint ssh"
+)
+_SECTION_AFTER = re.compile(r"\s?(?:[章节条款版]|正式版|beta|rc[0-9])")
+_SECTION_BEFORE = re.compile(
+    r"(?:第|§|[章节条款表图]|附录|(?<![a-z])(?:section|sec|chapter|clause|table|figure|fig|appendix)\.?)\s?\Z"
+)
 _SLICE_BEFORE = re.compile(r"[a-z0-9_)\]]\[\Z")
 _MIN_GROUPS = 3
 
@@ -34,11 +40,18 @@ def _check_v4(candidate: Candidate) -> Candidate | None:
 
 
 def _check_v6(candidate: Candidate) -> Candidate | None:
+    """A colon in front may end a label, one behind may begin what is said about the address."""
+    spellings = (candidate, candidate.without(1, 0), candidate.without(0, 1), candidate.without(1, 1))
+    found = next((spelling for spelling in spellings if _is_v6(spelling.text)), None)
+    return found if found and _is_address(found) else None
+
+
+def _is_v6(text: str) -> bool:
     try:
-        ipaddress.IPv6Address(candidate.text)
+        ipaddress.IPv6Address(text)
     except ValueError:
-        return None
-    return candidate if _is_address(candidate) else None
+        return False
+    return True
 
 
 def _is_address(candidate: Candidate) -> bool:
@@ -46,6 +59,8 @@ def _is_address(candidate: Candidate) -> bool:
     if _SLICE_BEFORE.search(candidate.before(2)):
         return False
     groups = [group for group in candidate.text.split(":") if group]
+    if "::" not in candidate.text and max(map(len, groups)) < 2:  # noqa: PLR2004  # a ratio
+        return candidate.near(_NETWORK, before=16)
     has_digit = any(char.isdigit() for char in candidate.text)
     telling = len(groups) >= _MIN_GROUPS or any(len(group) >= _MIN_GROUPS for group in groups)
     return bool(groups) and ((telling and has_digit) or candidate.near(_NETWORK, before=16))

@@ -24,7 +24,7 @@ _SSN_WORDS = Words.of(
 )
 _OTHER_NUMBER = re.compile(
     r"(?:part|sku|serial|model|order|invoice|ticket|lot|batch|ref|item|编号|序列号?|型号|单号|批号|流水)"
-    r"[\s#:no.号码为是]{0,6}\Z"
+    r"[ ]?(?:number|num|code|id)?[\s#:no.号码为是]{0,6}\Z"
 )
 _MORE_DIGITS = re.compile(r"[-.,]?[0-9]")
 _DIGITS_BEFORE = re.compile(r"[0-9][.,-]\Z|[a-z]-\Z")

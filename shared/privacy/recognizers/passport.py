@@ -4,7 +4,7 @@ from shared.privacy.recognizers.recognizer import RIGHT, Candidate, Recognizer
 from shared.privacy.words import Words
 
 _NUMBER = (
-    "(?i:[DEGHKMPS] ?[0-9]{4} ?[0-9]{4}|E[A-HJ-NP-Z] ?[0-9]{3} ?[0-9]{4}|[DSP]E ?[0-9]{7}|[DSP] ?[0-9]{7}|"
+    "(?i:[DEGHKMPS] ?[0-9]{4} ?[0-9]{4}|E ?[A-HJ-NP-Z] ?[0-9]{3} ?[0-9]{4}|[DSP] ?E ?[0-9]{7}|[DSP] ?[0-9]{7}|"
     "1[45][0-9]{7})"
 )
 _PATTERN = rf"(?:^|[^0-9A-Za-z_]|(?i:passport|no))({_NUMBER}){RIGHT}"

@@ -22,7 +22,7 @@ _NEW_ENERGY = re.compile(r"[A-HJK][0-9A-HJ-NP-Z][0-9]{4}|[0-9]{5}[A-HJK]")
 
 
 def _check(candidate: Candidate) -> Candidate | None:
-    serial = "".join(filter(str.isalnum, candidate.text[2:])).upper()
+    serial = "".join(filter(str.isalnum, candidate.text)).upper()[2:]
     if sum(char in "0123456789" for char in serial) < _MIN_DIGITS or not _fits(serial):
         return None
     word = _WORD_BEFORE.search(candidate.before(1) + candidate.text[:1])

@@ -75,6 +75,10 @@ class Candidate:
         """Narrow to the first `length` bytes."""
         return replace(self, end=self.start + length)
 
+    def without(self, first: int, last: int) -> "Candidate":
+        """Narrow by so many bytes at either end."""
+        return replace(self, start=self.start + first, end=self.end - last)
+
     @property
     def borders_are_clear(self) -> bool:
         """Letters may touch digits only where the width changes, after an escape, or as a label (`tel138...`)."""

@@ -42,7 +42,7 @@ _IS = rf"""["'`]?(?: ?\([^()]{{1,24}}\))?\s{{0,3}}(?:(?:{_VERB})?\s{{0,2}}(?:[:=
 _VALUE = r"""(["'`]?[!#-&(-;=?-_a-~]{4,256})"""
 _PASSWORD_PATTERN = rf"(?:{_PASSWORD}){_IS}{_VALUE}"
 _KEY_PATTERN = rf"(?:{_KEY}){_IS}{_VALUE}"
-_PASSWORD_BLANK_PATTERN = rf"(?:{_PASSWORD})[ ]([!#-&(-;=?-Z^_a-z|~]{{6,64}})"
+_PASSWORD_BLANK_PATTERN = rf"(?:(?:{_PASSWORD})[ ]|密码|密碼|口令)([!#-&(-9?-Z^_a-z|~][!#-&(-;=?-Z^_a-z|~]{{5,63}})"
 _KEY_BLANK_PATTERN = r"(?i:(?:api|access|secret|auth)[ _-]?key|token|密钥|令牌)[ ]([0-9A-Za-z_+/=.-]{16,256})"
 
 _NEXT_FIELD = re.compile(r"[,;&|](?=[A-Za-z_]{2,24}[=:])")
