@@ -54,10 +54,17 @@ def test_every_endpoint_is_documented(document: Document) -> None:
         ("post", "/v1/jobs/{job_id}/cancel"),
         ("post", "/v1/jobs/{job_id}/retry"),
         ("post", "/generate"),
+        ("post", "/v1/scrub"),
         ("get", "/v1/workers"),
         ("get", "/health"),
         ("get", "/ready"),
     }
+
+
+def test_only_what_is_answered_is_documented(document: Document) -> None:
+    answers_422 = {path for path, ops in document["paths"].items() for op in ops.values() if "422" in op["responses"]}
+    assert answers_422 == {"/v1/scrub"}
+    assert "ScrubRequest" in document["components"]["schemas"]
 
 
 def test_every_reference_leads_somewhere(document: Document) -> None:
@@ -70,10 +77,6 @@ def test_all_but_health_needs_a_key(document: Document) -> None:
     open_paths = {path for path, ops in document["paths"].items() for op in ops.values() if "security" not in op}
     assert open_paths == {"/health", "/ready"}
     assert document["components"]["securitySchemes"]["ApiKey"]["scheme"] == "bearer"
-
-
-def test_validation_is_never_422(document: Document) -> None:
-    assert "422" not in json.dumps(document)
 
 
 def test_the_examples_are_valid(document: Document) -> None:
