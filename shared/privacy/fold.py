@@ -8,8 +8,11 @@ import bisect
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import re2
+
+from shared.privacy.table import Table
 
 WALL = "\x1f"
 """Fills what must neither be matched nor looked through: placeholders and values that are already replaced."""
@@ -53,6 +56,11 @@ class View:
         self._shifts: list[tuple[int, int]] = [(0, 0)]
         self.data = walled.encode() if self._ascii else self._fold(walled)
         self._mark = (0, 0)
+
+    @cached_property
+    def table(self) -> Table:
+        """What heads the columns of tables in the view."""
+        return Table(self.data)
 
     def text(self, start: int, end: int) -> str:
         """Return the view between two byte offsets; characters cut by the ends are left out."""

@@ -14,10 +14,10 @@ _SURNAME = f"(?:{'|'.join(sorted(words.COMPOUND_SURNAMES))}|[{''.join(sorted(wor
 _GIVEN = f"[{''.join(sorted(words.GIVEN))}]"
 _BORDER = rf"(?=$|[^\u3400-\u4dbf\u4e00-\u9fff]|[{words.VERBS_BEHIND}]|您好|你好|{words.TITLES})"
 _LABELLED = re.compile(
-    rf"(?:{words.LABELS}|{_HAN}(?:人|员|师|者|方))[\"'”]?[ ]?(?:[:：=是为叫]|[(（])?[ \"'“]{{0,2}}({_SURNAME}{_GIVEN}{{1,2}}){_BORDER}",
+    rf"(?:{words.LABELS}|{_HAN}(?:人|员|师|者|方|工|客|手))[\"'”]?[ ]?(?:[:：=是为叫]|[(（])?[ \"'“]{{0,2}}({_SURNAME}{_GIVEN}{{1,2}}){_BORDER}",
     re.IGNORECASE,
 )
-_TELLING = re.compile(rf"((?:{'|'.join(sorted(words.TELLING_SURNAMES))}){_GIVEN}{{1,2}}){_BORDER}")
+_TELLING = re.compile(rf"((?:{'|'.join(sorted(words.TELLING_SURNAMES))}){_GIVEN}{{1,2}})")
 _NICKNAME = re.compile("[小阿老]")
 _LISTED = re.compile(rf"[、和及与]({_SURNAME}{_GIVEN}{{1,2}})(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])")
 _NAME = rf"({_SURNAME}{_GIVEN}{{1,2}})"
@@ -28,6 +28,11 @@ _TOLD = (
     re.compile(rf"{_NAME}(?=[ ]?[(][+(]?[0-9]{{3}}|[ ]?[+]?[0-9]{{7}}|[ ]?[(<][^ <>()@]{{1,40}}@)"),
     re.compile(rf"{_BEFORE}({_SURNAME}{_GIVEN}{{2}})(?=、{_SURNAME}{_GIVEN})", re.MULTILINE),
     re.compile(rf"{_BEFORE}{_NAME}(?=、{_SURNAME}{_GIVEN}{{2}}(?:[^\u3400-\u4dbf\u4e00-\u9fff]|$))", re.MULTILINE),
+    re.compile(
+        rf"[:][ ]?((?:{'|'.join(sorted(words.COMPOUND_SURNAMES))}){_GIVEN}{{1,2}}|{_SURNAME}{_GIVEN}{{2}})"
+        "(?=$|[,\uff0c;\uff1b。 \n\t、(/@])",
+        re.MULTILINE,
+    ),
     re.compile(
         rf"(?:请|本人|兹有)({_SURNAME}{_GIVEN}{{2}})(?=[{words.VERBS_BEHIND}补轮换把尽协确核联回签提安处配查审批跟])"
     ),
@@ -137,7 +142,12 @@ def _mended(text: str, start: int, end: int) -> _Span | None:
         end += 1
     name = text[start:end]
     plausible = len(name) > 2 or name[0] in words.SURNAMES or _NICKNAME.match(name)  # noqa: PLR2004  # as above
-    return (start, end) if len(name) > 1 and plausible and name not in words.NOT_NAMES and WALL not in name else None
+    too_long = len(name) > _LONGEST and name.isalpha() and name[0] in words.SURNAMES
+    return (
+        (start, end)
+        if len(name) > 1 and plausible and not too_long and name not in words.NOT_NAMES and WALL not in name
+        else None
+    )
 
 
 def _given_goes_on(text: str, end: int) -> bool:

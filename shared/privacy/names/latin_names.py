@@ -38,6 +38,7 @@ _NO_PERSON_BEHIND = one_of(
     "syndrome disease scale index method model engine hall house tower building center centre city county state"
 )
 _ORGANISATIONS = one_of(
+    "mercedes_benz santa_claus santa_barbara earl_grey rose_garden holly_bush rob_banks austin_powers dean_list max_speed pearl_harbor "
     "morgan_stanley wells_fargo johnson_controls charles_schwab goldman_sachs eli_lilly ralph_lauren calvin_klein tommy_hilfiger "
     "martha_stewart jack_daniels marks_spencer harley_davidson louis_vuitton hugo_boss philip_morris warner_bros mary_kay paul_smith "
     "john_deere rolls_royce thomas_cook ernst_young booz_allen baker_hughes ford_focus lincoln_navigator yin_yang huang_he chang_jiang"
@@ -113,6 +114,8 @@ def _names(text: str, match: re.Match[str]) -> Iterator[tuple[int, int]]:
     parts = [_Part.of(m[0], base + m.start()) for m in _PART.finditer(match[0])]
     before = text[max(0, base - 24) : base].lower()
     first, titled = 0, _TITLE.search(before) is not None
+    if len(parts) > 1 and _TITLE.search(f" {parts[0].word} "):
+        parts, titled = parts[1:], True
     if _GREETING.search(before + match[0][: parts[-1].start - base].lower()) and _greeted(text, parts[-1]):
         yield parts[-1].start, parts[-1].end
         return

@@ -35,10 +35,15 @@ _LABEL = rf"(?:出生(?:日期|年月日?|时间|時間|日|于|於|在)|生日|
 _GAP = rf"(?:[^0-9.;{_END}\x1f]|\.(?! )){{0,24}}"
 _BIRTH_BEFORE = re.compile(rf"(?:{_LABEL}{_GAP}|出生[^0-9a-z.;{_END}\x1f\u4e00-\u9fff]{{0,6}})\Z")
 _BIRTH_AFTER = re.compile(rf"[ (]{{0,2}}(?:出生|诞生|生(?=[,.;)\s于人{_END}]|\Z)|(?:was )?born(?![a-z])|生日)")
+_BIRTH_HEADING = re.compile(_LABEL)
 
 
 def _check(candidate: Candidate) -> Candidate | None:
-    birth = _BIRTH_BEFORE.search(candidate.before(48)) or _BIRTH_AFTER.match(candidate.after(12))
+    birth = (
+        _BIRTH_BEFORE.search(candidate.before(48))
+        or _BIRTH_AFTER.match(candidate.after(12))
+        or _BIRTH_HEADING.search(candidate.heading)
+    )
     return candidate if birth else None
 
 

@@ -9,7 +9,8 @@ from shared.privacy.words import Words
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _V4 = rf"(?:^|[^0-9A-Za-z_.]|\\[nrt]|ip|IP)({_OCTET}(?:\.{_OCTET}){{3}})(?:[^0-9A-Za-z_.]|\.(?:[^0-9]|$)|$)"
 _V6 = (
-    r"(?:^|[^0-9A-Za-z_:.]|ip|IP)([0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:\.[0-9]{1,3}){0,3})(?:[^0-9A-Za-z_:]|$)"
+    r"(?:^|[^0-9A-Za-z_:.]|ip|IP)([0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,9}(?:\.[0-9]{1,3}){0,3})"
+    r"(?::[0-9]{5})?(?:[^0-9A-Za-z_:]|$)"
 )
 
 _VERSION = Words.of(
@@ -26,6 +27,7 @@ _SECTION_BEFORE = re.compile(
     r"(?:第|§|[章节条款表图]|附录|(?<![a-z])(?:section|sec|chapter|clause|table|figure|fig|appendix)\.?)\s?\Z"
 )
 _SLICE_BEFORE = re.compile(r"[a-z0-9_)\]]\[\Z")
+_PORT_AFTER = re.compile(r"\]:[0-9]")
 _MIN_GROUPS = 3
 
 
@@ -40,8 +42,10 @@ def _check_v4(candidate: Candidate) -> Candidate | None:
 
 
 def _check_v6(candidate: Candidate) -> Candidate | None:
-    """A colon in front may end a label, one behind may begin what is said about the address."""
-    spellings = (candidate, candidate.without(1, 0), candidate.without(0, 1), candidate.without(1, 1))
+    """A colon in front may end a label, one behind may begin a port or what is said about it."""
+    port = len(candidate.text) - candidate.text.rfind(":")
+    narrower = ((0, 0), (1, 0), (0, 1), (1, 1), (0, port), (1, port))
+    spellings = (candidate.without(first, last) for first, last in narrower)
     found = next((spelling for spelling in spellings if _is_v6(spelling.text)), None)
     return found if found and _is_address(found) else None
 
@@ -58,6 +62,8 @@ def _is_address(candidate: Candidate) -> bool:
     """`a::b` is also how C++ and slices are written; demand more than one short group and a digit."""
     if _SLICE_BEFORE.search(candidate.before(2)):
         return False
+    if candidate.before(1) == "[" and _PORT_AFTER.match(candidate.after(3)):
+        return True
     groups = [group for group in candidate.text.split(":") if group]
     if "::" not in candidate.text and max(map(len, groups)) < 2:  # noqa: PLR2004  # a ratio
         return candidate.near(_NETWORK, before=16)

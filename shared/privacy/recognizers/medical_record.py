@@ -1,5 +1,7 @@
 """Medical record numbers: whatever number stands behind their label."""
 
+import re
+
 from shared.privacy.recognizers.recognizer import RIGHT, Candidate, Recognizer
 
 _LABEL = (
@@ -15,6 +17,9 @@ _NUMBER = (
     "(?:[A-Za-z]{1,4}[ -]?)?[0-9][0-9A-Za-z]{0,19}(?:-[0-9A-Za-z]{1,12}){0,4}|[A-Za-z]{1,4}(?:-?[0-9A-Za-z]{1,12}){1,4}"
 )
 _PATTERN = rf"{_LABEL}{_BETWEEN}({_NUMBER}){RIGHT}"
+_CELL_PATTERN = rf"(?:^|[|,;\t\n]) ?({_NUMBER}) ?(?:[|,;\t\r\n]|$)"
+_HEADINGS = ("病历", "病歷", "病案", "住院", "门诊", "MRN", "mrn", "ecord", "atient", "hart")
+_HEADING = re.compile(_LABEL)
 _REGISTERED_TRIAL = ("NCT", "CHICTR", "ISRCTN")
 _MIN_DIGITS = 4
 
@@ -25,4 +30,11 @@ def _check(candidate: Candidate) -> Candidate | None:
     return candidate if enough and not number.startswith(_REGISTERED_TRIAL) else None
 
 
-RECOGNIZERS = (Recognizer.of("MEDICAL_RECORD_NO", _PATTERN, _check),)
+def _cell(candidate: Candidate) -> Candidate | None:
+    return _check(candidate) if _HEADING.match(candidate.heading) else None
+
+
+RECOGNIZERS = (
+    Recognizer.of("MEDICAL_RECORD_NO", _PATTERN, _check),
+    Recognizer.of("MEDICAL_RECORD_NO", _CELL_PATTERN, _cell, needs=_HEADINGS),
+)

@@ -57,7 +57,7 @@ def _hong_kong_bracketed(candidate: Candidate) -> Candidate | None:
 
 
 def _hong_kong_bare(candidate: Candidate) -> Candidate | None:
-    labelled = candidate.near(_HONG_KONG_WORDS, before=24, after=8)
+    labelled = candidate.near(_HONG_KONG_WORDS, before=24, after=8) or _HONG_KONG_WORDS.search(candidate.heading)
     return candidate if labelled and is_hong_kong_id(candidate.alphanumerics) else None
 
 
@@ -75,7 +75,7 @@ def _ssn(candidate: Candidate) -> Candidate | None:
     before = candidate.before(40)
     if _DIGITS_BEFORE.search(before) or _MORE_DIGITS.match(candidate.after(2)):
         return None
-    labelled = _SSN_WORDS.search(before)
+    labelled = _SSN_WORDS.search(before) or _SSN_WORDS.search(candidate.heading)
     plain = "-" in candidate.text and not _OTHER_NUMBER.search(before[-16:])
     return candidate if labelled or plain else None
 

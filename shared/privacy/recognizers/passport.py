@@ -13,7 +13,8 @@ _PASSPORT = Words.of("护照 護照 passport passports passport_no passport_numb
 
 
 def _check(candidate: Candidate) -> Candidate | None:
-    return candidate if candidate.near(_PASSPORT, before=32, after=12) else None
+    labelled = candidate.near(_PASSPORT, before=32, after=12) or _PASSPORT.search(candidate.heading)
+    return candidate if labelled else None
 
 
 RECOGNIZERS = (Recognizer.of("CN_PASSPORT", _PATTERN, _check, needs=("护照", "護照", "assport", "ASSPORT")),)

@@ -71,6 +71,11 @@ class Candidate:
         """Tell whether one of `words` stands within so many characters."""
         return bool(words.search(self.before(before)) or (after and words.search(self.after(after))))
 
+    @property
+    def heading(self) -> str:
+        """What heads the column of a table that the candidate stands in, lower case; empty outside tables."""
+        return self.view.table.heading(self.start)
+
     def first(self, length: int) -> "Candidate":
         """Narrow to the first `length` bytes."""
         return replace(self, end=self.start + length)

@@ -38,14 +38,18 @@ _VERB = (
     "是|为|改为|改成|重置为|设为|设置为|更新为|更改为|"
     "(?i:(?:is |was |been )?(?:reset|set|changed|updated) to|is|was|to)"
 )
-_IS = rf"""["'`]?(?: ?\([^()]{{1,24}}\))?\s{{0,3}}(?:(?:{_VERB})?\s{{0,2}}(?:[:=]|=>|:=)|{_VERB})\s{{0,3}}"""
+_OF = r"(?: (?:for|of|on)(?: [0-9A-Za-z_.@-]{1,24}){1,4})?"  # for the router
+_IS = (
+    rf"""["'`]?(?: ?\([^()]{{1,24}}\))?{_OF}\s{{0,3}}"""
+    rf"""(?:(?:{_VERB})?\s{{0,2}}(?:[:=]|=>|:=)|{_VERB})\s{{0,3}}"""
+)
 _VALUE = r"""(["'`]?[!#-&(-;=?-_a-~]{4,256})"""
 _PASSWORD_PATTERN = rf"(?:{_PASSWORD}){_IS}{_VALUE}"
 _KEY_PATTERN = rf"(?:{_KEY}){_IS}{_VALUE}"
 _PASSWORD_BLANK_PATTERN = rf"(?:(?:{_PASSWORD})[ ]|密码|密碼|口令)([!#-&(-9?-Z^_a-z|~][!#-&(-;=?-Z^_a-z|~]{{5,63}})"
 _KEY_BLANK_PATTERN = r"(?i:(?:api|access|secret|auth)[ _-]?key|token|密钥|令牌)[ ]([0-9A-Za-z_+/=.-]{16,256})"
 
-_NEXT_FIELD = re.compile(r"[,;&|](?=[A-Za-z_]{2,24}[=:])")
+_NEXT_FIELD = re.compile(r"[,;&|](?=[A-Za-z_]{2,24}[=:])|[)\]](?=[\](])")  # or the end of a Markdown link
 _PLAIN_WORDS = one_of(
     "required optional none null nil true false string text password passwd secret token example invalid incorrect "
     "wrong expired missing empty reset changed hidden redacted masked default unknown undefined not must should "

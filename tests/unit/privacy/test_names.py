@@ -34,6 +34,17 @@ NAMES_IN_CONTEXT = [
     ("Kevin Williams's account was closed", ["Kevin Williams"]),
     ("name: Abigail Green, age 40", ["Abigail Green"]),
     ("Customer: Niamh O'Sullivan.", ["Niamh O'Sullivan"]),
+    ("护士常焱记录：睡眠可", ["常焱"]),
+    ("请石东海主任会诊，已通知秦星医生", ["石东海", "秦星"]),
+    ("来函核实谭志（650104193506130019）", ["谭志"]),
+    ("叉车工令狐军违规，已联系尉迟清扬本人", ["令狐军", "尉迟清扬"]),
+    ("巡检人刘婷发现振动", ["刘婷"]),
+    ("接待：严爱国，事由：调试", ["严爱国"]),
+    ("姓名：金景行，血钾高", ["金景行"]),
+    ("Hi 向红霞，请check一下", ["向红霞"]),
+    ("成员：农琳、董五洲", ["农琳", "董五洲"]),
+    ("Hi Susan, this is Chen Jing.", ["Susan", "Chen Jing"]),
+    ("consultant Dr Harris; ward 7", ["Harris"]),
     ("approved by MARGARET ELLISON today", ["MARGARET ELLISON"]),
 ]
 
@@ -55,6 +66,14 @@ NO_NAMES = [
     "Read the LLVM C API before April May June reports.",
     "name: Ruff, version: Application Layer Gateway Service",
     "Chase Bank and Grant Park Station reopen; St. Thomas Hospital Street",
+    "本院由高级工程师和主任医师带队，常驻专家、资深教授、全科医生共同参与，江苏、安徽均有门店",
+    "患者高度近视，曾于常州就诊；客户尚未签收，用户明确表示不再续费，负责人安排会议",
+    "用户：方便吗  用户：谢谢  客户：高价值客户  负责人：暂无  班长：空缺",
+    "石油工程师、水利工程师、安全工程师、单身女士、成年男士",
+    "温馨提示（400开头）、单位（12345678平方米）、金额（1234567元）",
+    "请高层领导批示，请金融部门配合，请尽快补交，周一到场",
+    "Morgan Stanley, Wells Fargo and Goldman Sachs; Earl Grey in the Rose Garden; Hong Kong",
+    "Hi team, Dear Customer, Hello World, Dear Sir",
     "Pump Station North, Valve House, Main Street, Plant Manager",
 ]
 
