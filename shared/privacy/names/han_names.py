@@ -36,11 +36,14 @@ _TOLD = (
     re.compile(
         rf"(?:请|本人|兹有)({_SURNAME}{_GIVEN}{{2}})(?=[{words.VERBS_BEHIND}补轮换把尽协确核联回签提安处配查审批跟])"
     ),
+    re.compile(rf"(?:签名|签字|签章|签收)[): ]{{1,2}}{_NAME}(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])", re.MULTILINE),
+    re.compile(rf"{_BEFORE}{_NAME}(?=[,\uff0c][ ]?[男女](?:[,\uff0c。;\uff1b性 ]|$))", re.MULTILINE),
+    re.compile(rf"@{_NAME}(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])", re.MULTILINE),
     re.compile(rf"(?<![A-Za-z])(?:{words.LATIN_CUES})[ ,:]{{1,2}}{_NAME}{_BORDER}", re.IGNORECASE),
 )
 _ANY_GIVEN = rf"(?:(?![{words.NO_GIVEN}]){_HAN})"
 _FIELD = re.compile(
-    rf"(?:{words.FIELDS})[\"'”]?[ ]?[:=][ \"'“]{{0,2}}({_SURNAME}{_ANY_GIVEN}{{1,2}})(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])"
+    rf"(?:{words.FIELDS})[\"'”]?[ ]?[:=\t][ \"'“]{{0,2}}({_SURNAME}{_ANY_GIVEN}{{1,2}})(?=$|[^\u3400-\u4dbf\u4e00-\u9fff])"
 )
 _CELL = re.compile(rf"(?:^|[,|\t;\"'])[ ]?({_SURNAME}{_GIVEN}{{1,2}})[ ]?(?=$|[,|\t;\"'])")
 _LINE = re.compile(r"[^\n]+")
